@@ -1,0 +1,1 @@
+"""normula: one line of text says where a network normalises."""

@@ -1,0 +1,121 @@
+"""Here live the initial weights: drawn from a seed by named rules, so that every framework starts from the same ones.
+
+    xavier   N(0, 2 / (in + out)), biases 0         Glorot and Bengio, 2010, equation 12, as a normal of that variance
+    normal   N(0, 0.02^2), biases 0                 Radford et al., GPT, 2018, section 4.1
+    torch    U(-1/sqrt(in), 1/sqrt(in)), biases alike                                  torch.nn.Linear's default
+    scaled   normal, and what writes to the stream divided by sqrt(S)                  Radford et al., GPT-2, 2019
+
+S counts the sublayers in all, so 2L for L layers of two. A number depends on (seed, name, shape, role, rule) alone:
+not on what was drawn before it, nor on the placement around it. The rules that draw from a normal scale the same
+standard draws, so a comparison of two rules compares their scales and not their luck.
+"""
+
+import difflib
+import hashlib
+import math
+from collections.abc import Collection
+
+import numpy as np
+
+from normula.oracle.norms import Array
+from normula.spec import Role, Spec, plan
+from normula.spec.kinds import INIT_RULES
+
+RULES = tuple(rule for rule in INIT_RULES if rule != "paper")
+NORMAL_WIDTH = 0.02  # GPT's, kept by BERT and GPT-2
+
+
+def draw(
+    name: str, role: Role, shape: tuple[int, ...], *, rule: str, seed: int, sublayers_total: int, factor: float = 1.0
+) -> Array:
+    """The start of the array of this name. `factor` multiplies a matrix after the draw (DeepNorm's beta).
+
+    Token embeddings are N(0, 1), position embeddings N(0, 0.02^2) and the head N(0, 1/D) under every rule, so that a
+    comparison of rules compares the branches alone: the stream starts and is read out at the same scale.
+
+    `paper` is no rule of its own: whoever calls looks up which rule, and which factor, the placement's paper states.
+
+    >>> draw("head.weight", Role(kind="head"), (5, 4), rule="xavier", seed=0, sublayers_total=12).shape
+    (5, 4)
+    >>> draw("norm.weight", Role(kind="constant", start=1.0), (2,), rule="xavier", seed=0, sublayers_total=12)
+    array([1., 1.])
+    """
+    if rule not in RULES:
+        raise ValueError(_refusal(rule))
+    if factor != 1.0 and role.kind not in ("matrix", "writer"):
+        raise ValueError(f"A factor multiplies the matrices of sublayers; {name} is a {role.kind} and got {factor}.")
+    if seed < 0:
+        raise ValueError(f"The seed must not be negative; got {seed}.")
+
+    match role.kind:
+        case "constant":
+            assert role.start is not None
+            return np.full(shape, role.start)
+        case "token_embedding":
+            return _random(name, seed).standard_normal(shape)
+        case "position_embedding":
+            return NORMAL_WIDTH * _random(name, seed).standard_normal(shape)
+        case "head":
+            return _random(name, seed).standard_normal(shape) / math.sqrt(shape[1])
+        case "bias":
+            assert role.inputs is not None
+            return _uniform(name, seed, shape, role.inputs) if rule == "torch" else np.zeros(shape)
+        case "matrix" | "writer":
+            return factor * _matrix(name, shape, rule, seed, shrink=sublayers_total if role.kind == "writer" else 1)
+
+
+def weights(spec: Spec, given: Collection[str] = ()) -> dict[str, Array]:
+    """Every parameter of a spec at its start, by name; float64. Sublayers that are `given` have none here.
+
+    >>> weights(Spec(placement="pre", layers=1, width=4, heads=2))["layers.0.attn.norm_in.weight"]
+    array([1., 1., 1., 1.])
+    """
+    written = plan(spec, given)
+    rule = spec.init
+    if rule == "paper":
+        assert spec.placed.initial is not None
+        rule = spec.placed.initial.rule
+    return {
+        name: draw(
+            name,
+            parameter.role,
+            parameter.shape,
+            rule=rule,
+            seed=spec.seed,
+            sublayers_total=written.sublayers_total,
+            factor=parameter.factor,
+        )
+        for name, parameter in written.parameters.items()
+    }
+
+
+def _matrix(name: str, shape: tuple[int, ...], rule: str, seed: int, shrink: int) -> Array:
+    out, inputs = shape
+    if rule == "torch":
+        return _uniform(name, seed, shape, inputs)
+    width = math.sqrt(2 / (inputs + out)) if rule == "xavier" else NORMAL_WIDTH
+    return width / math.sqrt(shrink if rule == "scaled" else 1) * _random(name, seed).standard_normal(shape)
+
+
+def _uniform(name: str, seed: int, shape: tuple[int, ...], inputs: int) -> Array:
+    # torch/nn/modules/linear.py, Linear.reset_parameters: kaiming_uniform_ with a = sqrt(5) has the bound
+    # sqrt(2 / (1 + a^2)) sqrt(3 / in) = 1/sqrt(in), and the bias is given the same bound outright.
+    return _random(name, seed).uniform(-1, 1, shape) / math.sqrt(inputs)
+
+
+def _random(name: str, seed: int) -> np.random.Generator:
+    """A generator that belongs to this seed and this name.
+
+    PCG64 is written out because `default_rng` may come to mean another generator; sha256, because Python's own `hash`
+    of a text differs from one process to the next.
+    """
+    words = np.frombuffer(hashlib.sha256(name.encode()).digest(), dtype="<u4")
+    return np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *words.tolist()])))
+
+
+def _refusal(rule: str) -> str:
+    if rule == "paper":
+        return f"'paper' names the placement's own rule; look up which it is and pass one of {', '.join(RULES)}."
+    nearest = difflib.get_close_matches(rule, RULES, n=1)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    return f"A rule for initial weights is one of {', '.join(RULES)}; got {rule!r}.{hint}"

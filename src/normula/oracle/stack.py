@@ -1,0 +1,208 @@
+"""A whole network in float64, statement by statement as the formula was written.
+
+It shares neither the canonical form nor the straight-line program with the frameworks, only the names of
+the parameters: what agrees with it agrees with the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from normula.formula.tree import Assign, Binary, Call, Expr, Gain, Name, Negative, Number
+from normula.formula.words import NORMS
+from normula.oracle.norms import Array, NamedPullback, normalise
+from normula.oracle.sublayers import attention, mlp
+from normula.oracle.tape import Value, backward
+from normula.spec import Plan, Spec, Step, plan
+from normula.spec.plan import norm_kind
+
+Weights = Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A forward pass that can be pulled back.
+
+    Attributes:
+        output: (B, T, D); with a vocabulary (B, T, V); with classes (B, classes).
+        stream: x before the first step, and after each step; each (B, T, D).
+    """
+
+    output: Array
+    stream: tuple[Array, ...]
+    _input: Value
+    _end: Value
+    _weights: Mapping[str, Value]
+
+    def pullback(self, dy: Array) -> tuple[Array, dict[str, Array]]:
+        """The gradients of sum(dy * output): with respect to the embedded input, and to every weight."""
+        backward(self._end, dy)
+        return self._input.gradient, {name: value.gradient for name, value in self._weights.items()}
+
+
+def run(spec: Spec, weights: Weights, inputs: Array | NDArray[np.int64], mask: NDArray[np.bool_] | None = None) -> Run:
+    """The network of a spec.
+
+    Args:
+        spec: what to run; attention and MLP sublayers only.
+        weights: every parameter of the spec's plan.
+        inputs: (B, T, D) vectors, or with a vocabulary (B, T) ids.
+        mask: (B, T), true where a token is real; None where all are.
+
+    Returns:
+        The output and the stream. Its pullback works once.
+    """
+    return _Network(plan(spec), weights, mask).run(inputs)
+
+
+class _Network:
+    def __init__(self, written: Plan, weights: Weights, mask: NDArray[np.bool_] | None) -> None:
+        self.plan, self.spec, self.mask = written, written.spec, mask
+        self.weights = {name: Value(weights[name]) for name in written.parameters}
+
+    def run(self, inputs: Array | NDArray[np.int64]) -> Run:
+        first = self._embedded(inputs)
+        streams = {"x": self._step(self.plan.embed, {"x": first})["x"]}
+        for name, start in self.plan.starts:
+            streams[name] = self._step(start, {"x": streams["x"]})["x"]
+        seen = [streams["x"].array]
+        for layer in self.plan.layers:
+            for step in layer:
+                streams = self._step(step, streams)
+                seen.append(streams["x"].array)
+        end = self._read_out(self._step(self.plan.final, streams)["x"])
+        return Run(output=end.array, stream=tuple(seen), _input=first, _end=end, _weights=self.weights)
+
+    def _embedded(self, inputs: Array | NDArray[np.int64]) -> Value:
+        """Vectors as they are; ids as their embedding plus that of their positions."""
+        if self.spec.vocab is None:
+            return Value(np.asarray(inputs, dtype=np.float64))
+        ids = np.asarray(inputs, dtype=np.int64)
+        tokens, positions = self.weights["embed.tokens.weight"], self.weights["embed.positions.weight"]
+        T = ids.shape[1]
+
+        def to_tokens(dy: Array) -> Array:
+            total = np.zeros_like(tokens.array)
+            np.add.at(total, ids, dy)
+            return total
+
+        def to_positions(dy: Array) -> Array:
+            total = np.zeros_like(positions.array)
+            total[:T] = dy.sum(axis=0)
+            return total
+
+        x = tokens.array[ids] + positions.array[:T]
+        return Value(x, [(tokens, to_tokens), (positions, to_positions)])
+
+    def _read_out(self, x: Value) -> Value:
+        """The head, on each token or, for a classifier, on the mean of the real ones."""
+        if self.spec.classes is not None:
+            x = self._mean(x)
+        if self.spec.classes is None and self.spec.vocab is None:
+            return x
+        head = self.weights["head.weight"]
+        flat = x.array.reshape(-1, self.spec.width)
+        return Value(
+            x.array @ head.array.T,
+            [(x, lambda dy: dy @ head.array), (head, lambda dy: dy.reshape(-1, head.array.shape[0]).T @ flat)],
+        )
+
+    def _mean(self, x: Value) -> Value:
+        B, T, _ = x.array.shape
+        real = np.ones((B, T)) if self.mask is None else self.mask.astype(np.float64)
+        share = real / real.sum(axis=1, keepdims=True)
+        return Value(np.einsum("bt,btd->bd", share, x.array), [(x, lambda dy: np.einsum("bt,bd->btd", share, dy))])
+
+    def _step(self, step: Step, streams: Mapping[str, Value]) -> dict[str, Value]:
+        """The statements of one formula, as written."""
+        names = dict(streams)
+        for statement in step.formula.written.statements:
+            self._assign(step, statement, names)
+        return {name: names[name] for name in streams}
+
+    def _assign(self, step: Step, statement: Assign, names: dict[str, Value]) -> None:
+        names[statement.name] = self._value(step, statement.value, names)
+
+    def _value(self, step: Step, expr: Expr, names: Mapping[str, Value]) -> Value:
+        match expr:
+            case Number(value=value):
+                return Value(np.array(float(value)))
+            case Name(name=name):
+                return names[name] if name in names else Value(np.array(float(step.symbols[name])))
+            case Gain(index=index):
+                # a gain that cancels out of the formula has no place in the model, and its value no effect
+                kept = step.formula.renumbering.get(index)
+                return Value(np.array(1.0)) if kept is None else self.weights[step.path(kept)]
+            case Negative(value=inner):
+                return -self._value(step, inner, names)
+            case Binary(op=op, left=left, right=right):
+                a, b = self._value(step, left, names), self._value(step, right, names)
+                match op:
+                    case "+":
+                        return a + b
+                    case "-":
+                        return a - b
+                    case "*":
+                        return a * b
+                    case "/":
+                        return a / b
+                    case "**":
+                        return a**b
+            case Call(argument=argument):
+                return self._call(step, expr, self._value(step, argument, names))
+
+    def _call(self, step: Step, call: Call, x: Value) -> Value:
+        match call.word:
+            case "stop":
+                return Value(x.array)
+            case "sqrt":
+                return x ** Value(np.array(0.5))
+            case "log":
+                return x.map(np.log, lambda z: 1 / z)
+            case "sigmoid":
+                return x.map(_sigmoid, lambda z: _sigmoid(z) * (1 - _sigmoid(z)))
+            case "silu":
+                return x.map(lambda z: z * _sigmoid(z), lambda z: _sigmoid(z) * (1 + z * (1 - _sigmoid(z))))
+        path = step.path(step.formula.renumbering[call.index])
+        own = {name.removeprefix(f"{path}."): v for name, v in self.weights.items() if name.startswith(f"{path}.")}
+        arrays = {name: value.array for name, value in own.items()}
+        if call.word in NORMS:
+            y, pullback = normalise(norm_kind(self.spec, call.word), x.array, arrays, eps=self.spec.eps)
+        else:
+            y, pullback = self._sublayer(step, call, x.array, arrays)
+        # one pullback gives all gradients; every source takes its own from it
+        answers: list[tuple[Array, dict[str, Array]]] = []
+
+        def ask(dy: Array) -> tuple[Array, dict[str, Array]]:
+            if not answers:
+                answers.append(pullback(dy))
+            return answers[0]
+
+        sources = [(value, lambda dy, name=name: ask(dy)[1][name]) for name, value in own.items()]
+        return Value(y, [(x, lambda dy: ask(dy)[0]), *sources])
+
+    def _sublayer(self, step: Step, call: Call, x: Array, own: Weights) -> tuple[Array, NamedPullback]:
+        inner = {part: norm_kind(self.spec, word) for part, word in step.inner(call).items()}
+        match step.kind(call):
+            case "attn":
+                return attention(
+                    x,
+                    own,
+                    heads=self.spec.heads,
+                    causal=self.spec.causal,
+                    mask=self.mask,
+                    inner=inner,
+                    eps=self.spec.eps,
+                )
+            case "mlp":
+                return mlp(x, own, activation=self.spec.activation, inner=inner, eps=self.spec.eps)
+            case kind:
+                raise ValueError(f"the oracle knows attn and mlp, not {kind}")
+
+
+def _sigmoid(z: Array) -> Array:
+    return 1 / (1 + np.exp(-z))

@@ -1,0 +1,29 @@
+"""Here lives Role: what an array does in a network, as far as its start depends on it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+RoleName = Literal["matrix", "writer", "bias", "token_embedding", "position_embedding", "head", "constant"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Role:
+    """What an array does in the network, as far as its start depends on it.
+
+    `matrix`: a sublayer's matrix (out, in). `writer`: one whose output is added to the residual stream (`o`, `down`).
+    `bias`: a sublayer's bias; `inputs` is the number of inputs of its matrix. `token_embedding` (V, D),
+    `position_embedding` (T, D) and `head` (V, D) stand outside the sublayers. `constant`: every entry is `start`.
+
+    >>> Role(kind="constant", start=1.0)
+    Role(kind='constant', inputs=None, start=1.0)
+    """
+
+    kind: RoleName
+    inputs: int | None = None
+    start: float | None = None
+
+    def __post_init__(self) -> None:
+        if (self.inputs is not None) != (self.kind == "bias"):
+            raise ValueError(f"A bias needs `inputs` and no other role takes it; got {self.inputs} for {self.kind}.")
+        if (self.start is not None) != (self.kind == "constant"):
+            raise ValueError(f"A constant needs `start` and no other role takes it; got {self.start} for {self.kind}.")

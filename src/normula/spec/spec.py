@@ -1,0 +1,206 @@
+"""Here lives Spec: what to build, with nothing left to a framework's default."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from normula.catalog import placement
+from normula.formula import Formula, Placement
+from normula.formula.errors import nearest
+from normula.formula.words import STEP, SUBLAYERS
+from normula.spec.kinds import ACTIVATIONS, INIT_RULES, NORM_KINDS
+
+SCHEMA = 1
+
+
+class NormulaWarning(UserWarning):
+    """Something legal that is rarely meant."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """A stack of layers: its placement, sizes and initial weights.
+
+        >>> Spec(placement="pre", layers=2).layers
+        2
+        >>> Spec.from_dict(Spec(placement="deepnorm").to_dict()) == Spec(placement="deepnorm")
+        True
+
+    Args:
+        placement: a name, a formula's text, a Formula or a Placement.
+        layers: L, layers in all.
+        width: D, features of a token.
+        heads: H, attention heads; H divides D.
+        hidden: F, hidden units of the MLP; None for 4 D.
+        norm: kind of `norm`: layernorm, rmsnorm, l2norm, dyt, derf, none.
+        eps: epsilon under the root of every norm.
+        activation: of the MLP: relu, gelu (exact), gelu_tanh, silu.
+        sublayers: the sublayers of a layer in order, for a formula with `f`; a formula of a whole layer
+            names its own.
+        final: what comes out of the stack, such as "x" or "norm(x)"; None for the placement's own.
+        embed: what happens to x once before the stack; None for the placement's own.
+        causal: whether a token sees only itself and those before it.
+        vocab: V, symbols of the vocabulary; None for a stack on vectors. With it the model maps ids to logits.
+        context: most tokens that the learned positions reach; only with `vocab`.
+        classes: classes of a classifier on the mean of the tokens; None for none.
+        bias: whether the sublayers' matrices have biases.
+        init: rule for initial weights: xavier, normal, torch, scaled, paper.
+        dropout: share of values dropped in training: of attention weights, of the MLP's hidden units, of
+            each sublayer's output and of the embedding.
+        seed: of the initial weights.
+
+    Raises:
+        ValueError: a field that cannot be; the message says what must hold and what came.
+    """
+
+    placement: Placement | Formula | str = "pre"
+    layers: int = 12
+    width: int = 64
+    heads: int = 4
+    hidden: int | None = None
+    norm: str = "layernorm"
+    eps: float = 1e-5
+    activation: str = "gelu"
+    sublayers: tuple[str, ...] = ("attn", "mlp")
+    final: Formula | str | None = None
+    embed: Formula | str | None = None
+    causal: bool = False
+    vocab: int | None = None
+    context: int = 256
+    classes: int | None = None
+    bias: bool = True
+    init: str = "xavier"
+    dropout: float = 0.0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        self._set("placement", placement(self.placement))
+        self._set("sublayers", (self.sublayers,) if isinstance(self.sublayers, str) else tuple(self.sublayers))
+        for name in ("final", "embed"):
+            text = getattr(self, name)
+            self._set(name, Formula(text) if isinstance(text, str) else text)
+        if self.hidden is None and isinstance(self.width, int):
+            self._set("hidden", 4 * self.width)
+        self._check_sizes()
+        self._check_words()
+        surrounding = (self.embed_formula, self.final_formula)
+        if any(formula.sublayers for formula in surrounding):
+            raise ValueError("embed and final stand outside the layers and cannot have a sublayer")
+
+    @property
+    def placed(self) -> Placement:
+        """The placement, with `embed` and `final` as this spec has them."""
+        assert isinstance(self.placement, Placement)
+        return replace(self.placement, embed=self.embed_formula, final=self.final_formula)
+
+    @property
+    def embed_formula(self) -> Formula:
+        """What happens to x once before the stack."""
+        assert isinstance(self.placement, Placement)
+        return self.placement.embed if self.embed is None else Formula(str(self.embed))
+
+    @property
+    def final_formula(self) -> Formula:
+        """What comes out of the stack."""
+        assert isinstance(self.placement, Placement)
+        return self.placement.final if self.final is None else Formula(str(self.final))
+
+    @property
+    def mlp_width(self) -> int:
+        """F, hidden units of the MLP."""
+        assert self.hidden is not None
+        return self.hidden
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        data = {field.name: getattr(self, field.name) for field in fields(self)}
+        assert isinstance(self.placement, Placement)
+        data["placement"] = self.placement.to_dict()
+        data["sublayers"] = list(self.sublayers)
+        for name in ("final", "embed"):
+            data[name] = None if data[name] is None else str(data[name])
+        return {"schema": SCHEMA, **data}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Spec:
+        """From JSON.
+
+        Raises:
+            ValueError: another schema, or a field that this version does not know.
+        """
+        values = dict(data)
+        if values.pop("schema", SCHEMA) != SCHEMA:
+            raise ValueError(f"a spec of schema {SCHEMA} is read here; this one has schema {data['schema']}")
+        known = [field.name for field in fields(cls)]
+        for name in values:
+            if name not in known:
+                raise ValueError(f"a spec has no field {name!r}{nearest(name, known)}; it has {', '.join(known)}")
+        if isinstance(values.get("placement"), Mapping):
+            values["placement"] = Placement.from_dict(values["placement"])
+        return cls(**values)
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+    def _check_sizes(self) -> None:
+        for name in ("layers", "width", "heads", "hidden", "vocab", "context", "classes"):
+            value = getattr(self, name)
+            if value is None and name in ("vocab", "classes"):
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ValueError(f"{name} is a whole number of at least 1, not {value!r}")
+        if "attn" in self._words() and self.width % self.heads:
+            raise ValueError(
+                f"width must be divisible by heads, and {self.width} is not by {self.heads}; "
+                f"with width {self.width}, heads can be {', '.join(map(str, _divisors(self.width)))}"
+            )
+        if not (isinstance(self.eps, float | int) and 0 <= self.eps < 1):
+            raise ValueError(f"eps is a number from 0 up to 1, not {self.eps!r}")
+        if not (isinstance(self.dropout, float | int) and 0 <= self.dropout < 1):
+            raise ValueError(f"dropout is a share from 0 up to 1, not {self.dropout!r}")
+        if not isinstance(self.seed, int) or self.seed < 0:
+            raise ValueError(f"seed is a whole number of at least 0, not {self.seed!r}")
+        if self.width <= 2 and self.placed_norms():
+            warnings.warn(
+                f"a norm over {self.width} feature{'s' if self.width > 1 else ''} carries almost nothing: "
+                "LayerNorm gives the bias for one feature and plus or minus the gain for two",
+                NormulaWarning,
+                stacklevel=4,
+            )
+
+    def _check_words(self) -> None:
+        for name, table in (("norm", NORM_KINDS), ("activation", ACTIVATIONS), ("init", INIT_RULES)):
+            value = getattr(self, name)
+            if value not in table:
+                raise ValueError(f"{name} is one of {', '.join(table)}, not {value!r}{nearest(str(value), table)}")
+        named = [word for word in SUBLAYERS if word != STEP]
+        if not self.sublayers:
+            raise ValueError(f"a layer has at least one sublayer among {', '.join(named)}")
+        for word in self.sublayers:
+            if word not in named:
+                raise ValueError(f"a sublayer is one of {', '.join(named)}, not {word!r}{nearest(str(word), named)}")
+        assert isinstance(self.placement, Placement)
+        if self.init == "paper" and self.placement.initial is None:
+            raise ValueError(
+                f"init='paper' needs a placement whose paper states a rule, and {self.placement.name} has none; "
+                "choose xavier, normal, torch or scaled"
+            )
+
+    def _words(self) -> set[str]:
+        """The sublayers that some layer has."""
+        assert isinstance(self.placement, Placement)
+        formulas = self.placement.formulas
+        return {word for f in formulas for word in (self.sublayers if f.is_step else f.sublayers)}
+
+    def placed_norms(self) -> tuple[str, ...]:
+        """The words of all norms of the placement, those around the stack too."""
+        assert isinstance(self.placement, Placement)
+        formulas = (*self.placement.formulas, self.embed_formula, self.final_formula)
+        return tuple(word for formula in formulas for word in formula.norms)
+
+
+def _divisors(value: int) -> list[int]:
+    return [d for d in range(1, value + 1) if value % d == 0][:12]

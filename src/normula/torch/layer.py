@@ -1,0 +1,106 @@
+"""Steps of a plan as one straight-line graph: what runs is the formula, read once.
+
+`print(model.layers[0].code)` shows a layer as the Python that it became.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import fx, nn
+from torch.fx.proxy import GraphAppendingTracer
+
+from normula.formula.run import Functions, Runner
+from normula.formula.tree import Call, Gain
+from normula.formula.words import NORMS
+from normula.spec import Plan, Spec, Step
+from normula.spec.plan import norm_kind
+from normula.torch.norms import norm
+from normula.torch.sublayers import MLP, Attention
+
+Factory = Callable[[int], nn.Module]
+
+FUNCTIONS: Functions = {"silu": F.silu, "sigmoid": torch.sigmoid, "log": torch.log, "sqrt": torch.sqrt}
+
+
+def part(plan: Plan, steps: Sequence[Step], root: str, modules: Mapping[str, Factory]) -> fx.GraphModule:
+    """One part of the network (a layer, the start, the end) from its steps.
+
+    The module takes x and the other streams, then the mask for attention; it returns the streams.
+
+    Args:
+        plan: the whole network.
+        steps: what runs, in order.
+        root: the name under which the part lives, such as `layers.3`.
+        modules: makers of the sublayers that are not built from the spec.
+    """
+    parts = {path.removeprefix(f"{root}."): module for path, module in _modules(plan.spec, steps, modules).items()}
+    holder = _tree_of(parts)
+    graph = fx.Graph()
+    tracer = GraphAppendingTracer(graph)
+    names = ["x", *(name for name, _ in plan.starts)]
+    streams: dict[str, Any] = {name: fx.Proxy(graph.placeholder(name), tracer) for name in names}
+    mask = graph.placeholder("mask", default_value=None)
+
+    for step in steps:
+
+        def call(what: Call, value: Any, step: Step = step) -> Any:
+            if what.word == "stop":
+                return value.detach()
+            path = step.path(what.index).removeprefix(f"{root}.")
+            attends = isinstance(parts[path], Attention)
+            return fx.Proxy(graph.call_module(path, (value.node, mask) if attends else (value.node,)), tracer)
+
+        def gain(what: Gain, step: Step = step) -> Any:
+            return fx.Proxy(graph.get_attr(step.path(what.index).removeprefix(f"{root}.")), tracer)
+
+        streams = Runner(step.symbols, call, gain, FUNCTIONS).run(step.formula.tree, streams)
+
+    graph.output(tuple(streams[name].node for name in names))
+    graph.lint()
+    return fx.GraphModule(holder, graph, class_name="Part")
+
+
+def _modules(spec: Spec, steps: Sequence[Step], modules: Mapping[str, Factory]) -> dict[str, nn.Module | nn.Parameter]:
+    """The module of every norm and sublayer, and the parameter of every gain, by path."""
+    found: dict[str, nn.Module | nn.Parameter] = {}
+    for step in steps:
+        for what in step.formula.calls:
+            path = step.path(what.index)
+            if what.word in NORMS:
+                found[path] = norm(norm_kind(spec, what.word), spec.width, spec.eps)
+            elif step.kind(what) in modules:
+                with torch.device("cpu"):  # the rest is made without storage, a user's module is made as it is
+                    found[path] = _made(modules[step.kind(what)], step)
+            else:
+                found[path] = {"attn": Attention, "mlp": MLP}[step.kind(what)](spec, step.inner(what))
+        for gain in step.formula.gains:
+            found[step.path(gain.index)] = nn.Parameter(torch.empty(spec.width if gain.channel else ()))
+    return found
+
+
+def _made(factory: Factory, step: Step) -> nn.Module:
+    module = factory(int(step.symbols["l"]) - 1)
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"a maker of sublayers returns a torch.nn.Module for each layer, not {type(module).__name__}")
+    return module
+
+
+def _tree_of(parts: Mapping[str, nn.Module | nn.Parameter]) -> nn.Module:
+    """One module that holds each part under its dotted path."""
+    root = nn.Module()
+    for path, what in parts.items():
+        *folders, last = path.split(".")
+        place = root
+        for folder in folders:
+            if not hasattr(place, folder):
+                place.add_module(folder, nn.Module())
+            place = place.get_submodule(folder)
+        if isinstance(what, nn.Module):
+            place.add_module(last, what)
+        else:
+            place.register_parameter(last, what)
+    return root
