@@ -1,0 +1,6 @@
+"""Real tokens that every machine has: text as bytes, and small tasks made from a seed."""
+
+from normula.data.task import Batch, Copy, Task, Text, task
+from normula.data.text import Corpus, corpus
+
+__all__ = ["Batch", "Copy", "Corpus", "Task", "Text", "corpus", "task"]

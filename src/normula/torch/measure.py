@@ -1,0 +1,300 @@
+"""What one forward and one backward pass show, step by step: sizes, gradients, the skip path alone.
+
+The model's own modules run under the formula's own statements, in the open, so that every value of the
+stream can be kept. Two passes are made: one as it is, and one with every sublayer's output held constant,
+whose gradient is the chain of the skip path's derivatives and nothing else.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Callable, Mapping
+
+import torch
+from torch import Tensor, nn
+
+from normula.formula.run import Runner
+from normula.formula.text import calls, is_number, names
+from normula.formula.tree import Binary, Call, Expr, Gain, Name, Negative
+from normula.formula.words import NORMS, STREAM, SUBLAYERS
+from normula.record import Pass, StepFlow, WeightFlow
+from normula.spec import Step
+from normula.torch.build import Model
+from normula.torch.layer import FUNCTIONS
+from normula.torch.norms import Norm
+from normula.torch.sublayers import Attention
+
+Loss = Callable[[Tensor], Tensor]
+
+
+@dataclass(slots=True)
+class Point:
+    """One step of the stream: its value before and after, what was added to what."""
+
+    layer: int
+    name: str
+    before: Tensor
+    after: Tensor
+    branch: Tensor | None
+    skip: Tensor | None
+
+
+@dataclass(slots=True)
+class Trace:
+    """A forward pass in the open."""
+
+    points: list[Point] = field(default_factory=list)
+    last_norm: tuple[Norm, Tensor, Tensor] | None = None
+
+
+class _Open(Runner):
+    """Runs one step of a plan with the model's modules, and remembers the value of every part."""
+
+    def __init__(self, model: Model, step: Step, trace: Trace, hold: bool, mask: Tensor | None) -> None:
+        super().__init__(step.symbols, self._call, self._gain, FUNCTIONS)
+        self.model, self.step, self.trace, self.hold, self.mask = model, step, trace, hold, mask
+        self.known: dict[int, Any] = {}
+
+    def value(self, expr: Expr, names: Mapping[str, Any]) -> Any:
+        if id(expr) not in self.known:
+            self.known[id(expr)] = super().value(expr, names)
+        return self.known[id(expr)]
+
+    def statements(self, streams: dict[str, Tensor]) -> dict[str, Tensor]:
+        """The streams after the step; each new x becomes a point of the trace."""
+        held: dict[str, Any] = dict(streams)
+        branches: set[str] = set()
+        numbers: set[str] = set()
+        for place, statement in enumerate(self.step.formula.tree.statements, start=1):
+            value = self.value(statement.value, held)
+            if is_number(statement.value, numbers):
+                numbers.add(statement.name)
+            elif statement.name == STREAM:
+                value = _kept(value)
+                self._point(place, statement.value, held, value, branches, numbers)
+            elif statement.name not in streams and _has_sublayer(statement.value, branches):
+                branches.add(statement.name)
+            held[statement.name] = value
+        return {name: held[name] for name in streams}
+
+    def _point(
+        self, place: int, expr: Expr, held: Mapping[str, Any], after: Tensor, branches: set[str], numbers: set[str]
+    ) -> None:
+        if not self.step.sublayers:
+            return
+        added, carried = _split(_inside_norms(expr, numbers), branches)
+        self.trace.points.append(
+            Point(
+                layer=int(self.step.symbols["l"]),
+                name=self.step.prefix.split(".")[-1] if self.step.word else str(place),
+                before=held[STREAM],
+                after=after,
+                branch=self._total(added, held),
+                skip=self._total(carried, held),
+            )
+        )
+
+    def _total(self, terms: list[tuple[int, Expr]], held: Mapping[str, Any]) -> Tensor | None:
+        """The sum of some terms, from the values that are already known."""
+        with torch.no_grad():
+            values = [sign * self.value(term, held) for sign, term in terms]
+            return sum(values[1:], values[0]).detach() if values else None
+
+    def _call(self, what: Call, x: Tensor) -> Tensor:
+        if what.word == "stop":
+            return x.detach()
+        module = self.model.get_submodule(self.step.path(what.index))
+        y: Tensor = module(x, self.mask) if isinstance(module, Attention) else module(x)
+        if what.word in SUBLAYERS and self.hold:
+            return y.detach()
+        if what.word in NORMS and isinstance(module, Norm):
+            self.trace.last_norm = (module, _kept(x), _kept(y))
+        return y
+
+    def _gain(self, what: Gain) -> Tensor:
+        *folders, last = self.step.path(what.index).split(".")
+        gain = getattr(self.model.get_submodule(".".join(folders)), last)
+        assert isinstance(gain, Tensor)
+        return gain
+
+
+def measure(
+    model: Model,
+    inputs: Tensor,
+    loss: Loss,
+    *,
+    seed: int,
+    training_step: int = 0,
+    mask: Tensor | None = None,
+    is_loss: bool = False,
+) -> Pass:
+    """One pass over the stack, in evaluation mode; the model is left as it was.
+
+    Args:
+        model: built by `build`.
+        inputs: (B, T, D), or (B, T) ids.
+        loss: from the model's output to one number.
+        seed, training_step: kept in the record.
+        mask: (B, T), true where a token is real.
+        is_loss: whether `loss` is a training loss, whose value is kept.
+    """
+    was_training = model.training
+    before = [(parameter, parameter.grad) for parameter in model.parameters()]
+    model.eval()
+    for parameter, _ in before:
+        parameter.grad = None
+    try:
+        with torch.enable_grad():
+            start, trace, output, value = _pass(model, inputs, loss, mask, hold=False)
+            weights = _weights(model)
+            held_start, held_trace, _, _ = _pass(model, inputs, loss, mask, hold=True)
+    finally:
+        for parameter, gradient in before:
+            parameter.grad = gradient
+        model.train(was_training)
+    return Pass(
+        seed=seed,
+        training_step=training_step,
+        loss=value if is_loss else math.nan,
+        steps=tuple(_step_flow(p, h) for p, h in zip(trace.points, held_trace.points, strict=True)),
+        weights=weights,
+        input_gradient=_length(start.grad),
+        skip_gradient=_length(held_start.grad),
+        output_gradient=_length(output.grad),
+        norm_passes=_norm_passes(trace.last_norm),
+    )
+
+
+def _pass(
+    model: Model, inputs: Tensor, loss: Loss, mask: Tensor | None, hold: bool
+) -> tuple[Tensor, Trace, Tensor, float]:
+    """Forward and backward; returns the embedded input and the output with their gradients."""
+    start = model.embedded(inputs).detach().requires_grad_()
+    trace = Trace()
+    visible = None if mask is None else model.visible(mask)
+
+    def run(step: Step, streams: dict[str, Tensor]) -> dict[str, Tensor]:
+        return _Open(model, step, trace, hold, visible).statements(streams)
+
+    streams = {STREAM: _kept(run(model.plan.embed, {STREAM: start})[STREAM])}
+    first = streams[STREAM]
+    for name, step in model.plan.starts:
+        streams[name] = run(step, {STREAM: first})[STREAM]
+    for steps in model.plan.layers:
+        for step in steps:
+            streams = run(step, streams)
+    trace.last_norm = trace.last_norm if _ends_in_norm(model) else None
+    output = _kept(model.read_out(run(model.plan.final, streams)[STREAM], mask))
+    if not _ends_in_norm(model):
+        trace.last_norm = None
+    value = loss(output)
+    value.backward()
+    return start, trace, output, value.item()
+
+
+def _ends_in_norm(model: Model) -> bool:
+    """Whether all that leaves the stack has gone through one last norm."""
+    final = model.plan.final.formula.tree.statements[-1].value
+    if final == Name(STREAM):
+        last = model.plan.layers[-1][-1].formula.tree
+        final = next(s.value for s in reversed(last.statements) if s.name == STREAM)
+    return isinstance(final, Call) and final.word in NORMS
+
+
+def _norm_passes(last: tuple[Norm, Tensor, Tensor] | None) -> float:
+    """Share of the gradient behind the last norm that its Jacobian lets through.
+
+    A norm's Jacobian is (1/size) P diag(gain) with a projection P that removes the directions in which the
+    output cannot move; the share is |P g| / |g|.
+    """
+    if last is None or last[0].kind not in ("layernorm", "rmsnorm", "l2norm"):
+        return math.nan
+    module, x, y = last
+    assert x.grad is not None and y.grad is not None
+    weight = getattr(module, "weight", None)
+    arriving = y.grad if weight is None else y.grad * weight.detach()
+    centred = x.detach() - x.detach().mean(dim=-1, keepdim=True) if module.kind == "layernorm" else x.detach()
+    square = centred.square()
+    size = (square.sum(-1, keepdim=True) if module.kind == "l2norm" else square.mean(-1, keepdim=True)) + module.eps
+    total = _length(arriving)
+    return _length(x.grad * size.sqrt()) / total if total else math.nan
+
+
+def _step_flow(point: Point, held: Point) -> StepFlow:
+    before, after = point.before.detach(), point.after.detach()
+    return StepFlow(
+        layer=point.layer,
+        name=point.name,
+        rms_before=_rms(before),
+        rms_after=_rms(after),
+        branch_rms=0.0 if point.branch is None else _rms(point.branch),
+        skip_rms=0.0 if point.skip is None else _rms(point.skip),
+        gradient=_length(point.before.grad),
+        skip_gradient=_length(held.before.grad),
+        token_cosine=_token_cosine(after),
+        step_cosine=torch.cosine_similarity(before.double(), after.double(), dim=-1).mean().item(),
+        largest=after.abs().max().item(),
+    )
+
+
+def _weights(model: nn.Module) -> tuple[WeightFlow, ...]:
+    return tuple(
+        WeightFlow(name=name, norm=_length(parameter.detach()), gradient=_length(parameter.grad))
+        for name, parameter in model.named_parameters()
+    )
+
+
+def _kept(x: Tensor) -> Tensor:
+    """The value, with its gradient kept when there is one."""
+    if x.requires_grad:
+        x.retain_grad()
+    return x
+
+
+def _length(x: Tensor | None) -> float:
+    """Norm over everything; 0 for a gradient that never came."""
+    return 0.0 if x is None else torch.linalg.vector_norm(x.double()).item()
+
+
+def _rms(x: Tensor) -> float:
+    return x.double().square().mean().sqrt().item()
+
+
+def _token_cosine(x: Tensor) -> float:
+    """Mean cosine between two different tokens of a sequence, (B, T, D); nan for a single token."""
+    T = x.shape[1]
+    if T == 1:
+        return math.nan
+    units = torch.nn.functional.normalize(x.double(), dim=-1)
+    pairs = units.sum(dim=1).square().sum(dim=-1) - T
+    return (pairs / (T * (T - 1))).mean().item()
+
+
+def _has_sublayer(expr: Expr, branches: set[str]) -> bool:
+    return any(call.word in SUBLAYERS for call in calls(expr)) or bool(names(expr) & branches)
+
+
+def _inside_norms(expr: Expr, numbers: set[str]) -> Expr:
+    """The sum under the norms and factors that lie on the whole of it."""
+    match expr:
+        case Call(word=word, argument=argument) if word in NORMS:
+            return _inside_norms(argument, numbers)
+        case Binary(op="*", left=left, right=right) if is_number(left, numbers):
+            return _inside_norms(right, numbers)
+        case Binary(op="/", left=left):
+            return _inside_norms(left, numbers)
+    return expr
+
+
+def _split(expr: Expr, branches: set[str], sign: int = 1) -> tuple[list[tuple[int, Expr]], list[tuple[int, Expr]]]:
+    """The terms of a sum with a sublayer in them, and those without."""
+    match expr:
+        case Binary(op="+" | "-" as op, left=left, right=right):
+            first = _split(left, branches, sign)
+            second = _split(right, branches, sign if op == "+" else -sign)
+            return first[0] + second[0], first[1] + second[1]
+        case Negative(value=value):
+            return _split(value, branches, -sign)
+    term = [(sign, expr)]
+    return (term, []) if _has_sublayer(expr, branches) else ([], term)
