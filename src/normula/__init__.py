@@ -1,1 +1,59 @@
 """normula: one line of text says where a network normalises."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Callable, Mapping
+
+if TYPE_CHECKING:
+    from normula.catalog import placement, placements
+    from normula.flow import flow
+    from normula.formula import Formula, FormulaError, Placement
+    from normula.spec import Spec
+
+__all__ = ["Formula", "FormulaError", "Placement", "Spec", "build", "flow", "placement", "placements"]
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "Formula": "normula.formula",
+    "FormulaError": "normula.formula",
+    "Placement": "normula.formula",
+    "placement": "normula.catalog",
+    "placements": "normula.catalog",
+    "Spec": "normula.spec",
+    "flow": "normula.flow",
+}
+
+
+def build(spec: Spec, framework: str = "torch", modules: Mapping[str, Callable[[int], Any]] | None = None) -> Any:
+    """A model of a spec.
+
+    Args:
+        spec: what to build.
+        framework: `torch`.
+        modules: for sublayers of your own, a function from the layer (from 0) to a module.
+
+    Returns:
+        A module from (B, T, D) to (B, T, D); with a vocabulary from ids (B, T) to logits (B, T, V).
+
+    Raises:
+        ValueError: the spec cannot be built.
+        ImportError: the framework is not installed; the message names the extra.
+    """
+    from normula.framework import room
+
+    return room(framework).build(spec, modules=modules)
+
+
+def __getattr__(name: str) -> Any:
+    """Load a room when one of its names is first asked for."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'normula' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

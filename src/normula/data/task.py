@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Iterator, Protocol
+from typing import Iterator, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,9 @@ from normula.data.text import VOCABULARY, Corpus, corpus
 from normula.formula.errors import nearest
 
 Ids = NDArray[np.int64]
+
+VALIDATION = 64
+"""Sequences in the validation batch."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,6 +27,7 @@ class Batch:
     targets: Ids
 
 
+@runtime_checkable
 class Task(Protocol):
     """A stream of batches that depends on a seed alone.
 
@@ -56,7 +60,7 @@ class Task(Protocol):
         """Training batches without end."""
         ...
 
-    def validation(self, size: int) -> Batch:
+    def validation(self, size: int = VALIDATION) -> Batch:
         """One fixed batch that is never trained on."""
         ...
 
@@ -73,7 +77,7 @@ class Text:
 
     @property
     def stuck_loss(self) -> float:
-        return self.corpus.unigram_entropy
+        return self.corpus.unigram_loss(self.validation().targets)
 
     @property
     def digest(self) -> str:
@@ -84,7 +88,7 @@ class Text:
         while True:
             yield self._windows(self.corpus.train, random, size)
 
-    def validation(self, size: int) -> Batch:
+    def validation(self, size: int = VALIDATION) -> Batch:
         return self._windows(self.corpus.validation, np.random.default_rng([0, 2]), size)
 
     def _windows(self, data: NDArray[np.uint8], random: np.random.Generator, size: int) -> Batch:
@@ -120,7 +124,7 @@ class Copy:
             ids = random.integers(0, self.symbols, size=(size, self.context))
             yield Batch(ids, ids)
 
-    def validation(self, size: int) -> Batch:
+    def validation(self, size: int = VALIDATION) -> Batch:
         ids = np.random.default_rng([0, 2]).integers(0, self.symbols, size=(size, self.context))
         return Batch(ids, ids)
 

@@ -32,12 +32,13 @@ class Corpus:
     validation: Bytes
     digest: str
 
-    @property
-    def unigram_entropy(self) -> float:
-        """Loss in nats of the best guess that ignores the context: where a model that learns nothing else ends."""
+    def unigram_loss(self, ids: NDArray[np.int64]) -> float:
+        """Loss in nats on these bytes of the best guess that ignores the context.
+
+        This is where a model ends that learns how often each byte comes, and nothing else.
+        """
         counts = np.bincount(self.train, minlength=VOCABULARY).astype(np.float64) + 1.0
-        share = counts / counts.sum()
-        return float(-np.log(share[self.validation]).mean())
+        return float(-np.log(counts[ids] / counts.sum()).mean())
 
 
 def corpus(path: str | Path | None = None, window: int = 64) -> Corpus:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from normula.formula.graph import ONE, Atom, Graph, Node, Stream, Sum
 from normula.formula.order import Order, Rank
-from normula.formula.scalar import GainUse, Scalar, Symbol, base, number, power
+from normula.formula.scalar import GainUse, Group, Scalar, Symbol, base, key, number, power
 from normula.formula.spell import gain_parts, leading_minus, spell
 from normula.formula.tree import Assign, Binary, Call, Expr, Gain, Name, Negative, Tree, rebuilt
 from normula.formula.words import NORMS, STREAM, SUBLAYERS
@@ -116,7 +116,7 @@ class _Writer:
         def visit(value: Value) -> None:
             uses[value] = uses.get(value, 0) + 1
             if uses[value] == 1:
-                for _, part in self._body(value):
+                for part in self._written(value):
                     visit(part)
                 running.append(value)
 
@@ -124,6 +124,20 @@ class _Writer:
             visit(value)
         outputs = {value for _, value in self._outputs()}
         return [v for v in running if not isinstance(v, Stream) and (uses[v] > 1 or v in outputs)]
+
+    def _written(self, value: Value) -> list[Value]:
+        """The values that one reads, each as often as it is written: a factor that terms share may split a term."""
+        return _split(self._body(value), self.order) if isinstance(value, Sum) else [v for _, v in self._body(value)]
+
+    def _written_values(self, value: Value) -> list[Value]:
+        """The values that a value's text reads, as often as they are written."""
+
+        def written(terms: Terms) -> list[Value]:
+            plain, grouped = gain_parts(terms, self.order.scalar)
+            return [part for _, part in plain] + [part for _, inside in grouped for part in written(inside)]
+
+        body = self._body(value)
+        return written(body) if isinstance(value, Sum) else [part for _, part in body]
 
     def _inline(self, value: Value) -> Iterator[tuple[Value, Terms]]:
         """The value and all that is written inside its statement, each with its body."""
@@ -283,17 +297,23 @@ class _Writer:
         return Gain(start, gain.channel, index)
 
 
+def _split(body: Terms, order: Order) -> list[Value]:
+    """The values of a sum as it is written, with learned factors that terms share before brackets."""
+    plain, grouped = gain_parts(body, order.scalar)
+    return [value for _, value in plain] + [value for _, inside in grouped for value in _split(inside, order)]
+
+
 def _factor(part: Sum, left: dict[Atom, Scalar]) -> Scalar | None:
-    """C such that c * part stands inside the terms that are left."""
-    factor: Scalar | None = None
-    for atom, c in part.terms:
-        if atom not in left:
-            return None
-        if factor is None:
-            factor = left[atom] * power(c, number(-1)) if len(c.terms) == 1 else ONE
-        if factor * c != left[atom]:
-            return None
-    return factor
+    """The number c such that c * part stands inside the terms that are left."""
+    if any(atom not in left for atom, _ in part.terms):
+        return None
+    atom, divisor = min(part.terms, key=lambda term: len(term[1].terms))
+    by = Scalar(frozenset([min(divisor.terms, key=lambda term: key(Scalar(frozenset([term]))))]))
+    whole = [left[atom]] if len(divisor.terms) == 1 else [Scalar(frozenset([term])) for term in left[atom].terms]
+    for candidate in (value / by for value in whole):
+        if all(candidate * c == left[a] for a, c in part.terms):
+            return candidate
+    return None
 
 
 def _occurrences(value: Scalar) -> dict[int, int]:
@@ -310,7 +330,8 @@ def _is_divisor(factor: Scalar) -> bool:
     """Whether to write v / sqrt(l) and not 1/sqrt(l) * v: a bare power below the line."""
     ((_, powers), c), *rest = factor.terms
     below = all(p < 0 and (p.denominator == 1 or p == Fraction(-1, 2)) for _, p in powers)
-    return not rest and c > 0 and c.numerator == 1 and below and bool(powers)
+    single = len(powers) == 1 or not any(isinstance(one, Group) for one, _ in powers)
+    return not rest and c > 0 and c.numerator == 1 and below and bool(powers) and single
 
 
 def _fresh(letter: str, taken: set[str], claim: bool = True) -> str:

@@ -6,11 +6,13 @@ out, so that two texts that mean the same give the same graph, up to the order o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Final, TypeAlias, overload
 
 from normula.formula.errors import Fault, nearest
 from normula.formula.scalar import (
+    ZERO,
     GainUse,
     Scalar,
     ScalarError,
@@ -105,6 +107,24 @@ def graph(tree: Tree) -> Graph:
     return Builder(tree).graph()
 
 
+def _pruned(graph: Graph) -> Graph:
+    """The graph without what its outputs do not depend on: a gain that cancels, a `stop` inside another."""
+    nodes, gains = graph.reachable()
+    places = {node: place for place, node in enumerate(sorted(nodes))}
+
+    def moved(total: Sum) -> Sum:
+        return Sum(
+            frozenset((Node(places[atom.number]) if isinstance(atom, Node) else atom, c) for atom, c in total.terms)
+        )
+
+    kept = {use.index for use in gains}
+    return Graph(
+        {name: moved(total) for name, total in graph.outputs.items()},
+        [replace(graph.nodes[node], argument=moved(graph.nodes[node].argument)) for node in places],
+        {index: start for index, start in graph.gains.items() if index in kept},
+    )
+
+
 @dataclass(slots=True)
 class _Named:
     value: Scalar | Sum
@@ -148,13 +168,16 @@ class Builder:
         outputs: dict[str, Sum] = {}
         for name, named in self.names.items():
             if isinstance(named.value, Sum) and (name == STREAM or name in self.streams):
+                if not named.value.terms:
+                    raise Fault(f"the new {name} is zero everywhere", named.column)
                 outputs[name] = named.value
             elif not named.read:
                 raise Fault(f"{name!r} is named here and never used", named.column)
         result = Graph(outputs, self.nodes, self.gains)
-        for node in set(range(len(self.nodes))) - result.reachable()[0]:
-            raise Fault("this value never reaches the new x", self.columns[node])
-        return result
+        for node in sorted(set(range(len(self.nodes))) - result.reachable()[0]):
+            if self.nodes[node].word != "stop":
+                raise Fault("this value never reaches the new x", self.columns[node])
+        return _pruned(result)
 
     def value(self, expr: Expr) -> Scalar | Sum:
         try:
@@ -241,12 +264,14 @@ class Builder:
         """Stops term by term: stop(2*x + y) = 2*stop(x) + stop(y); a gain loses its gradient too and stays inside."""
         total = Sum(frozenset())
         for atom, coefficient in argument.terms:
-            inside, outside = _split_gains(coefficient)
-            stopped = isinstance(atom, Node) and self.nodes[atom.number].word == "stop" and not coefficient.gains
-            inner = Sum(frozenset([(atom, inside)]))
-            if not stopped and inner not in self.stops:
-                self.stops[inner] = self._node(Applied("stop", inner, (), -1), column)
-            total = _added(total, _scaled(outside, inner if stopped else self.stops[inner]), column)
+            if isinstance(atom, Node) and self.nodes[atom.number].word == "stop":
+                ((atom, before),) = self.nodes[atom.number].argument.terms
+                coefficient = coefficient * before
+            for inside, outside in _split_gains(coefficient):
+                inner = Sum(frozenset([(atom, inside)]))
+                if inner not in self.stops:
+                    self.stops[inner] = self._node(Applied("stop", inner, (), -1), column)
+                total = _added(total, _scaled(outside, self.stops[inner]), column)
         return total
 
     def _node(self, applied: Applied, column: int) -> Sum:
@@ -267,14 +292,15 @@ class Builder:
             )
 
 
-def _split_gains(coefficient: Scalar) -> tuple[Scalar, Scalar]:
-    """The part of a coefficient that holds gains, and the fixed factor before it."""
-    if not coefficient.gains:
-        return ONE, coefficient
-    if len(coefficient.terms) > 1:
-        return coefficient, ONE
-    ((_, c),) = coefficient.terms
-    return coefficient * number(1 / c), number(c)
+def _split_gains(coefficient: Scalar) -> list[tuple[Scalar, Scalar]]:
+    """The products of gains in a coefficient, each with the fixed factor before it."""
+    parts: dict[Scalar, Scalar] = {}
+    for (radicals, powers), c in coefficient.terms:
+        learned = frozenset((one, p) for one, p in powers if base(one).gains)
+        inside = Scalar(frozenset([((frozenset(), learned), Fraction(1))]))
+        outside = Scalar(frozenset([((radicals, powers - learned), c)]))
+        parts[inside] = parts.get(inside, ZERO) + outside
+    return list(parts.items())
 
 
 @overload

@@ -1,8 +1,9 @@
 """One order for the terms of every sum, whatever the order in which they were written.
 
 First by what a reader expects (the skip, then branches by their sublayer, then by depth), then by what
-the terms contain, and where they contain the same, by how they are used (colour refinement on the graph:
-two calls that still look alike can be exchanged without changing anything).
+the terms contain, and where they contain the same, by how they are used (colour refinement on the graph).
+Calls that still look alike can be exchanged: one of them is marked as the first, and the others are told
+apart by what they have to do with it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from hashlib import blake2b
 from typing import Final, TypeAlias
 
 from normula.formula.graph import Atom, Graph, Node, Stream, Sum
-from normula.formula.scalar import Exponential, Function, GainUse, Group, Scalar, Symbol
+from normula.formula.scalar import Scalar, key
 from normula.formula.words import NORMS, STREAM, SUBLAYERS
 
 Rank: TypeAlias = tuple[int, int, int, str, str]
@@ -29,11 +30,9 @@ class Order:
         self.content = self._below({})
         self.colours = self.content
         self.shape = self._shapes()
-        kinds = 0
-        while len({*self.colours.values()}) + len({*self.gains.values()}) > kinds:
-            kinds = len({*self.colours.values()}) + len({*self.gains.values()})
-            self.gains = self._gain_colours()
-            self.colours = self._above(self._below(self.colours))
+        self._refine()
+        while self._mark_first_of_equals():
+            self._refine()
 
     def rank(self, atom: Atom) -> Rank:
         """What to sort atoms by: class (stream, other stream, without and with sublayers), depth, sublayer, ..."""
@@ -44,7 +43,7 @@ class Order:
 
     def scalar(self, value: Scalar) -> str:
         """A text that is equal for equal scalars."""
-        return _scalar_key(value, self.gains)
+        return key(value, self.gains)
 
     def _shapes(self) -> list[tuple[int, int]]:
         """For each node the depth of calls, and the rank of the sublayer that it leads to (-1: none)."""
@@ -54,6 +53,35 @@ class Order:
             lead = _WORDS[applied.word] if applied.word in SUBLAYERS else max(lead for _, lead in below)
             shapes.append((1 + max(depth for depth, _ in below), lead))
         return shapes
+
+    def _refine(self) -> None:
+        """Join colours with those around them until that tells no more calls and gains apart."""
+        kinds = 0
+        while len({*self.colours.values()}) + len({*self.gains.values()}) > kinds:
+            kinds = len({*self.colours.values()}) + len({*self.gains.values()})
+            self.gains = self._gain_colours()
+            self.colours = self._above(self._below(self.colours))
+
+    def _mark_first_of_equals(self) -> bool:
+        """Give one of several calls or gains that look alike a colour of its own, if there are any."""
+        for colours in (self.colours, self.gains):
+            alike: dict[str, list[int]] = {}
+            for number, colour in colours.items():
+                alike.setdefault(colour, []).append(number)
+            several = min((colour for colour, numbers in alike.items() if len(numbers) > 1), default=None)
+            if several is not None:
+                first, *others = alike[several]
+                twins = colours is self.colours and all(self._are_twins(first, other) for other in others)
+                for place, number in enumerate(alike[several] if twins else [first]):
+                    colours[number] = f"{several}#{place}"
+                return True
+        return False
+
+    def _are_twins(self, one: int, other: int) -> bool:
+        """Whether two calls read the same and are read alike by the same, so that nothing depends on which is which."""
+        return self.graph.nodes[one].argument == self.graph.nodes[other].argument and set(self.uses[one]) == set(
+            self.uses[other]
+        )
 
     def _below(self, colours: dict[int, str]) -> dict[int, str]:
         """Colour of every node from its word, its own colour and the colours of what it reads."""
@@ -82,8 +110,8 @@ class Order:
                 what = self.colours[atom.number] if isinstance(atom, Node) else atom.name
                 where = self.colours[place] if isinstance(place, int) else place
                 for use in coefficient.gains:
-                    key = _scalar_key(coefficient, {**self.gains, use.index: "*"})
-                    terms[use.index].append(f"{key}*{what}@{where}")
+                    text = key(coefficient, {**self.gains, use.index: "*"})
+                    terms[use.index].append(f"{text}*{what}@{where}")
         return {index: _short("|".join([colour, *sorted(terms[index])])) for index, colour in self.gains.items()}
 
     def _sum_key(self, total: Sum, colours: dict[int, str]) -> str:
@@ -110,36 +138,7 @@ def _uses(graph: Graph) -> dict[int, list[tuple[int | str, Scalar]]]:
 
 
 def _start(start: Scalar | None) -> str:
-    return "" if start is None else _scalar_key(start, {})
-
-
-def _scalar_key(value: Scalar, gains: dict[int, str]) -> str:
-    return (
-        "("
-        + "+".join(
-            sorted(
-                f"{c}"
-                + "".join(sorted(f"*{prime}^{p}" for prime, p in radicals))
-                + "".join(sorted(f"*{_base_key(one, gains)}^{p}" for one, p in powers))
-                for (radicals, powers), c in value.terms
-            )
-        )
-        + ")"
-    )
-
-
-def _base_key(one: Symbol | GainUse | Function | Group | Exponential, gains: dict[int, str]) -> str:
-    match one:
-        case Symbol(name=name):
-            return name
-        case GainUse(index=index):
-            return gains.get(index, "gain")
-        case Function(word=word, argument=argument):
-            return word + _scalar_key(argument, gains)
-        case Group(value=value):
-            return _scalar_key(value, gains)
-        case Exponential(base=under, exponent=over):
-            return f"{_scalar_key(under, gains)}^{_scalar_key(over, gains)}"
+    return "" if start is None else key(start, {})
 
 
 def _short(text: str) -> str:

@@ -3,7 +3,8 @@
 A scalar is a sum of terms c * r * m: a rational c, radicals r = 2**(1/4) 3**(1/2) ... with exponents in
 (0, 1), and a monomial m in depth symbols, free constants, gains and functions, with rational exponents.
 Depth symbols and numbers are positive, so (2*L)**(1/4) = 2**(1/4) * L**(1/4) holds. Two scalars that are
-equal by the laws of commutative rings and of powers have the same form.
+equal by the laws of commutative rings and of powers of products have the same form. A sum below the line or
+under a root is kept as it is: (L + 1)/(L + 1) is not seen to be 1.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 
 K = TypeVar("K")
@@ -176,6 +178,36 @@ ZERO: Final = Scalar(frozenset())
 ONE: Final = number(1)
 
 
+def key(value: Scalar, gains: Mapping[int, str] = MappingProxyType({})) -> str:
+    """A text that is equal for equal scalars, in any process; `gains` says what each gain is called in it."""
+    return (
+        "("
+        + "+".join(
+            sorted(
+                f"{c}"
+                + "".join(sorted(f"*{prime}^{p}" for prime, p in radicals))
+                + "".join(sorted(f"*{_base_key(one, gains)}^{p}" for one, p in powers))
+                for (radicals, powers), c in value.terms
+            )
+        )
+        + ")"
+    )
+
+
+def _base_key(one: Base, gains: Mapping[int, str]) -> str:
+    match one:
+        case Symbol(name=name):
+            return name
+        case GainUse(index=index):
+            return gains.get(index, "gain")
+        case Function(word=word, argument=argument):
+            return word + key(argument, gains)
+        case Group(value=value):
+            return key(value, gains)
+        case Exponential(base=under, exponent=over):
+            return f"{key(under, gains)}^{key(over, gains)}"
+
+
 def _collect(terms: Iterable[tuple[Monomial, Fraction]]) -> Scalar:
     sums: dict[Monomial, Fraction] = {}
     for monomial, c in terms:
@@ -263,21 +295,26 @@ def _repeated(value: Scalar, times: int) -> Scalar:
 
 
 def _group_power(value: Scalar, p: Fraction) -> Scalar:
-    """(c * m * rest)**p with the common positive factor c * m taken out of the sum."""
+    """(c * m * rest)**p with the common factor c * m taken out of the sum; positive, where p is no whole number."""
     numerator = denominator = 0
     for _, c in value.terms:
         numerator, denominator = math.gcd(numerator, c.numerator), _lcm(denominator, c.denominator)
-    common: dict[Base, Fraction] | None = None
-    for (_, powers), _ in value.terms:
-        mine = {b: e for b, e in powers if isinstance(b, Symbol)}
-        common = mine if common is None else {b: min(e, mine[b]) for b, e in common.items() if b in mine}
+    whole = p.denominator == 1
+    exponents = [{b: e for b, e in powers if whole or isinstance(b, Symbol)} for (_, powers), _ in value.terms]
     factor = number(Fraction(numerator, denominator))
-    for b, e in (common or {}).items():
-        factor = factor * base(b, e)
-    if p.denominator == 1 and sum(c for _, c in value.terms) < 0:
+    for common in {b for each in exponents for b in each}:
+        factor = factor * base(common, min(each.get(common, Fraction(0)) for each in exponents))
+    if whole and _is_negative(value):
         factor = -factor
     rest = value * power(factor, number(-1))
     return power(factor, number(p)) * base(Group(rest), p)
+
+
+def _is_negative(value: Scalar) -> bool:
+    """One of v and -v is: by the sum of the coefficients, or where it is zero by the first term."""
+    total = sum(c for _, c in value.terms)
+    first = min(value.terms, key=lambda term: key(Scalar(frozenset([(term[0], Fraction(1))]))))
+    return (total or first[1]) < 0
 
 
 def _lcm(left: int, right: int) -> int:

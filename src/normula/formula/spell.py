@@ -28,11 +28,12 @@ V = TypeVar("V")
 SpellGain: TypeAlias = Callable[[GainUse], Expr]
 
 HALF: Final = Fraction(1, 2)
+_KINDS: Final = (Symbol, Function, Exponential, Group, GainUse)
 
 
 def spell(value: Scalar, gain: SpellGain) -> Expr:
     """The scalar as an expression that reads back as the same scalar."""
-    terms = sorted(value.terms, key=lambda term: _term_order(*term))
+    terms = sorted(value.terms, key=lambda term: (_term_order(*term), expression(_spell_term(*term, gain))))
     if not terms:
         return Number(Fraction(0))
     front = next((i for i, (_, c) in enumerate(terms) if c > 0), 0)
@@ -111,15 +112,22 @@ def _spell_term(monomial: Monomial, c: Fraction, gain: SpellGain) -> Expr:
             for prime, e in sorted(radicals):
                 _place(Number(Fraction(prime)), e, above, below)
     spelled = [(_base_order(one), _spell_base(one, gain), p) for one, p in rest]
-    for _, expr, p in sorted(spelled, key=lambda item: (item[0], expression(item[1]))):
-        _place(expr, p, above, below)
-    if not _short_decimal(c) or (below and c.numerator == 1):
+    divisors: list[Expr] = []
+    for (kind, _), expr, p in sorted(spelled, key=lambda item: (item[0], expression(item[1]))):
+        if kind == _KINDS.index(Group) and p.denominator == 1:  # a product with a sum would be multiplied out
+            divisors.append(expr) if p == -1 else above.append(Binary("**", expr, _quotient(p)))
+        else:
+            _place(expr, p, above, below)
+    if not _short_decimal(c) or ((below or divisors) and c.numerator == 1):
         if c.denominator > 1:
             below.insert(0, Number(Fraction(c.denominator)))
         c = Fraction(c.numerator)
     if c != 1 or not above:
         above.insert(0, _number(c))
-    return Binary("/", _product(above), _product(below)) if below else _product(above)
+    result = _product(above)
+    for divisor in ([_product(below)] if below else []) + divisors:
+        result = Binary("/", result, divisor)
+    return result
 
 
 def _place(expr: Expr, p: Fraction, above: list[Expr], below: list[Expr]) -> None:
@@ -204,10 +212,9 @@ def _short_decimal(value: Fraction) -> bool:
 
 
 def _term_order(monomial: Monomial, c: Fraction) -> tuple[object, ...]:
-    return (monomial == UNIT, *sorted((_base_order(one), -p) for one, p in monomial[1]), sorted(monomial[0]), c)
+    return (monomial == UNIT, sorted((_base_order(one), -p) for one, p in monomial[1]), sorted(monomial[0]), c)
 
 
 def _base_order(one: Base) -> tuple[int, str]:
-    kinds = (Symbol, Function, Exponential, Group, GainUse)
     text = one.name if isinstance(one, Symbol) else one.word if isinstance(one, Function) else ""
-    return kinds.index(type(one)), text
+    return _KINDS.index(type(one)), text

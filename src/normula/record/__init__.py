@@ -1,15 +1,25 @@
 """Typed results: one schema, JSON both ways."""
 
 from normula.record.base import Environment, environment, from_dict, from_json, to_dict, to_json
+from normula.record.compare import Comparison, Contestant, DepthPoint, PopularPoint, Share, Statement
 from normula.record.flow import Finding, Flow, GrowthLaw, Pass, StepFlow, WeightFlow
+from normula.record.race import Outcome, Trial
 
 __all__ = [
+    "Comparison",
+    "Contestant",
+    "DepthPoint",
     "Environment",
     "Finding",
     "Flow",
     "GrowthLaw",
+    "Outcome",
     "Pass",
+    "PopularPoint",
+    "Share",
+    "Statement",
     "StepFlow",
+    "Trial",
     "WeightFlow",
     "environment",
     "from_dict",

@@ -170,7 +170,8 @@ def _pass(
     model: Model, inputs: Tensor, loss: Loss, mask: Tensor | None, hold: bool
 ) -> tuple[Tensor, Trace, Tensor, float]:
     """Forward and backward; returns the embedded input and the output with their gradients."""
-    start = model.embedded(inputs).detach().requires_grad_()
+    start = model.embedded(inputs)
+    start = _kept(start) if start.requires_grad else start.detach().requires_grad_()
     trace = Trace()
     visible = None if mask is None else model.visible(mask)
 
@@ -184,7 +185,6 @@ def _pass(
     for steps in model.plan.layers:
         for step in steps:
             streams = run(step, streams)
-    trace.last_norm = trace.last_norm if _ends_in_norm(model) else None
     output = _kept(model.read_out(run(model.plan.final, streams)[STREAM], mask))
     if not _ends_in_norm(model):
         trace.last_norm = None

@@ -33,7 +33,7 @@ class Attention(nn.Module):
         self._inner = tuple(inner)
 
     def forward(
-        self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B #H #T T"] | None = None
+        self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B _ _ T"] | None = None
     ) -> Float[Tensor, "B T D"]:
         B, T, D = x.shape
         q, k, v = (self._normed(part, project(x)) for part, project in (("q", self.q), ("k", self.k), ("v", self.v)))

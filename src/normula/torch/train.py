@@ -79,11 +79,11 @@ def loss(model: nn.Module, batch: Batch) -> Tensor:
     return F.cross_entropy(logits.flatten(0, 1).float(), torch.from_numpy(batch.targets).flatten())
 
 
-def evaluate(model: nn.Module, task: Task, size: int = 64) -> float:
+def evaluate(model: nn.Module, task: Task) -> float:
     """Loss on the validation batch, without dropout."""
     was_training = model.training
     model.eval()
     with torch.no_grad():
-        value = loss(model, task.validation(size)).item()
+        value = loss(model, task.validation()).item()
     model.train(was_training)
     return value

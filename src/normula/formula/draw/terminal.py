@@ -14,7 +14,7 @@ Cell = tuple[int, int]
 """A column of characters from the left, a line from the bottom."""
 
 _UP, _RIGHT, _DOWN, _LEFT = range(4)
-_STROKES: Final = {
+_STROKES: Final[dict[tuple[int, ...], str]] = {
     (0, 1, 0, 1): "─",
     (1, 0, 1, 0): "│",
     (0, 1, 1, 0): "┌",
@@ -87,7 +87,7 @@ class _Canvas:
     def _character(self, cell: Cell) -> str:
         if cell in self.letters:
             return self.letters[cell]
-        return _STROKES[tuple(self.strokes[cell])] if cell in self.strokes else " "  # type: ignore[index]
+        return _STROKES[tuple(self.strokes[cell])] if cell in self.strokes else " "
 
     def _columns(self) -> dict[int, int]:
         """Where the wires of each column run."""

@@ -1,0 +1,177 @@
+"""What the passes show, said in words: only what was measured, with the numbers."""
+
+from __future__ import annotations
+
+import math
+from statistics import fmean
+from typing import Callable, Iterable, Sequence
+
+from normula.flow.growth import growth
+from normula.record import Finding, Pass
+from normula.spec import Spec
+
+NULL = 1e-3
+"""A last norm that lets less than this share of the gradient through leaves rounding, not a measurement."""
+
+COLLAPSED = 1 - 1e-5
+"""Tokens whose mean cosine is above this are one token: what is left of their difference is near rounding."""
+
+ALIKE = 0.995
+"""Tokens whose mean cosine is above this are alike: 1.00 to two places."""
+
+HALF_LARGEST = 65504.0
+"""Largest number of float16."""
+
+
+def findings(passes: Sequence[Pass], spec: Spec, probe: str) -> tuple[Finding, ...]:
+    """All that the passes show, what makes the measurement void first."""
+    if not passes:
+        return ()
+    start = [one for one in passes if one.training_step == 0] or list(passes)
+    found: list[Finding] = []
+    found += _void(start, spec, probe)
+    found += _not_finite(passes)
+    void = any(finding.weight == "void" for finding in found)
+    found += _collapse(passes)
+    if not void:
+        found += _gradient(start)
+        found += _dead(start)
+    found += _growth(start)
+    found += _overflow(passes)
+    if not void and max(one.training_step for one in passes) == 0:
+        text = "Initialisation alone does not say whether a stack trains: look at the first training steps as well."
+        found.append(Finding(kind="initialisation-only", weight="note", text=text))
+    order = ("void", "warning", "note")
+    return tuple(sorted(found, key=lambda finding: order.index(finding.weight)))
+
+
+def _void(start: Sequence[Pass], spec: Spec, probe: str) -> Iterable[Finding]:
+    shares = [one.norm_passes for one in start if not math.isnan(one.norm_passes)]
+    if not shares or max(shares) >= NULL:
+        return
+    why = f"a norm over {spec.width} feature{'s' if spec.width > 1 else ''} has an output that cannot move"
+    if spec.width > 2:
+        why = f"the probe {probe!r} lies in the null space of the last norm: its output cannot move in that direction"
+    yield Finding(
+        kind="void-probe",
+        weight="void",
+        text=f"Void: {why}, and it lets {max(shares):.0e} of the gradient through. The gradients below it are "
+        "rounding errors, at any depth; they say nothing of vanishing. Use the probe 'random' or 'loss'.",
+    )
+
+
+def _not_finite(passes: Sequence[Pass]) -> Iterable[Finding]:
+    for one in passes:
+        for step in one.steps:
+            if not math.isfinite(step.rms_after):
+                input_bad = not math.isfinite(step.rms_before)
+                where = "the input already" if input_bad else f"layer {step.layer}, {step.name}"
+                yield Finding(
+                    kind="not-finite",
+                    weight="void" if input_bad else "warning",
+                    text=f"The stream is not finite (seed {one.seed}, training step {one.training_step}); "
+                    f"the first such value: {where}.",
+                )
+                return
+
+
+def _collapse(passes: Sequence[Pass]) -> Iterable[Finding]:
+    """The first training step at which the tokens are one token, and what became of the gradient."""
+    steps = sorted({one.training_step for one in passes})
+    cosines = {step: _mean(passes, step, lambda one: one.steps[-1].token_cosine) for step in steps}
+    collapsed = [step for step in steps if cosines[step] >= COLLAPSED]
+    if steps[0] not in collapsed and cosines[steps[0]] >= ALIKE:
+        yield Finding(
+            kind="tokens-alike",
+            weight="warning",
+            text=f"At {_when(steps[0])} the tokens are alike after the last layer: mean cosine {cosines[steps[0]]:.4f}.",
+        )
+    if not collapsed:
+        return
+    first = collapsed[0]
+    rise = "" if first == steps[0] else f", from {cosines[steps[0]]:.4f} at step {steps[0]}"
+    yield Finding(
+        kind="token-collapse",
+        weight="warning",
+        text=f"Representation collapse: at training step {first} the mean cosine between tokens after the last "
+        f"layer has reached 1{rise}; they differ by less than {1 - COLLAPSED:.0e}.",
+    )
+    later = [step for step in steps if step > first]
+    before, after = (_mean(passes, step, lambda one: one.input_gradient) for step in (steps[0], (later or [first])[-1]))
+    if later and after < before / 10:
+        yield Finding(
+            kind="gradient-after-collapse",
+            weight="warning",
+            text=f"The gradient vanished afterwards, as a consequence: at the input it is {before:.1e} at step "
+            f"{steps[0]} and {after:.1e} at step {later[-1]}.",
+        )
+
+
+def _when(step: int) -> str:
+    return "initialisation" if step == 0 else f"training step {step}"
+
+
+def _gradient(start: Sequence[Pass]) -> Iterable[Finding]:
+    through = _mean(start, None, lambda one: one.input_gradient / one.output_gradient if one.output_gradient else math.nan)
+    skip = _mean(start, None, lambda one: one.skip_gradient / one.output_gradient if one.output_gradient else math.nan)
+    if math.isnan(through):
+        return
+    if not 1e-3 < through < 1e3:
+        word = "vanishes" if through < 1 else "explodes"
+        yield Finding(
+            kind=f"gradient-{word}",
+            weight="warning",
+            text=f"The gradient {word} at initialisation: {through:.1e} of it arrives at the input.",
+        )
+    yield Finding(
+        kind="skip-path",
+        weight="note",
+        text=f"Of a gradient of 1 at the output, {through:.2g} arrives at the input; the skip path alone carries "
+        f"{skip:.2g}.",
+    )
+
+
+def _dead(start: Sequence[Pass]) -> Iterable[Finding]:
+    names = [weight.name for weight in start[0].weights]
+    dead = [
+        name for place, name in enumerate(names) if all(one.weights[place].gradient == 0.0 for one in start)
+    ]
+    if dead:
+        yield Finding(
+            kind="no-gradient",
+            weight="note",
+            text=f"{len(dead)} of {len(names)} parameters have a gradient of exactly 0 at initialisation, such as "
+            f"{dead[0]}; a gain that starts at 0 does this by design, and it passes after the first update.",
+        )
+
+
+def _growth(start: Sequence[Pass]) -> Iterable[Finding]:
+    law = growth(start)
+    if law is None:
+        return
+    first, last = (_mean(start, None, lambda one, i=i: one.steps[i].rms_after) for i in (0, -1))  # type: ignore[misc]
+    n = len(start[0].steps)
+    how = {
+        "flat": "keeps its size",
+        "power": f"grows as n**{law.exponent:.2f} with the number of steps n",
+        "exponential": f"grows by a factor {math.exp(law.exponent):.2f} at each step",
+    }[law.kind]
+    text = f"The stream {how}: RMS {first:.2f} after the first step, {last:.2f} after all {n} (R2 {law.r2:.2f})."
+    yield Finding(kind="growth", weight="note", text=text)
+
+
+def _overflow(passes: Sequence[Pass]) -> Iterable[Finding]:
+    largest, step = max(((s.largest, s) for one in passes for s in one.steps), key=lambda pair: pair[0])
+    if math.isfinite(largest) and largest > HALF_LARGEST / 16:
+        yield Finding(
+            kind="half-precision",
+            weight="warning",
+            text=f"The stream reaches {largest:.0f} at layer {step.layer}, {step.name}: "
+            f"{largest / HALF_LARGEST:.0%} of the largest float16.",
+        )
+
+
+def _mean(passes: Sequence[Pass], step: int | None, value: Callable[[Pass], float]) -> float:
+    """Mean over the seeds of one training step (None: over all passes)."""
+    values = [value(one) for one in passes if step is None or one.training_step == step]
+    return fmean(values) if values else math.nan

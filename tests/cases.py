@@ -1,0 +1,181 @@
+"""Cases that many tests share: formulas, placements, small specs, weights and inputs."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from normula.catalog import entries
+from normula.formula import Placement, Range
+from normula.oracle import weights
+from normula.oracle.norms import Array
+from normula.spec import Spec, plan
+
+NAMES = tuple(entry.name for entry in entries())
+
+BLOCKS = (
+    "x = x + norm(attn(norm(x))); x = x + norm(mlp(norm(x)))",
+    "x = x + norm(attn(norm(x))); x = x + norm(moe(norm(x)))",
+    "x = x + attn(norm(x)); x = x + mlp(norm(x))",
+    "x = x + ssm(norm(x)); x = x + mlp(norm(x))",
+    "n = norm(x); x = n + attn(n); m = norm(x); x = m + mlp(m)",
+    "n = norm(x); x = x + attn(n) + mlp(n)",
+    "x = x + attn(norm(x)); x = x + moe(norm(x))",
+    "x = gain * x + attn(norm(x)); x = gain * x + mlp(norm(x))",
+    "x = gain * x + attn(norm(x)); x = gain * x + moe(norm(x))",
+    "x = x + norm(attn(x)); x = x + norm(mlp(x))",
+    "x = x + norm(attn(x)); x = x + norm(moe(x))",
+    "x = x + attn(norm(x)); x = x + cross(norm(x)); x = x + mlp(norm(x))",
+    "x = x + attn(norm(x)) + mlp(norm(x))",
+    "x = x + conv(norm(x)); x = x + mlp(norm(x))",
+    "x = x + attn(norm(x)); n = norm(x); m = moe(n); x = x + mlp(n); x = x + attn(norm(x)); x = x + mlp(norm(x)) + m",
+    "x = x + ssm(norm(x))",
+    "n = norm(x); x = n + attn(n); m = norm(x); x = m + moe(m)",
+    "n = norm(x); x = a * n + attn(n); m = norm(x); x = a * m + moe(m)",
+    "x = x + attn(x); x = x + mlp(norm(x))",
+    "x = x + moe(norm(x))",
+    "x = x + attn(norm(x))",
+    "x = x + mlp(norm(x))",
+    "x = norm(x + attn(x)); x = norm(x + mlp(x))",
+    "x = x + ssm(norm(x)); x = x + moe(norm(x))",
+    "x = x + ssm(norm(x)); x = x + mlp(norm(x)); x = 0.5 * x",
+    "t = mlp(norm(attn(norm(x)))); x = x + ssm(norm(x + t))",
+    "x = norm(x + attn(x)); x = norm(x + cross(x)); x = norm(x + mlp(x))",
+    "x = norm(x + fourier(x)); x = norm(x + mlp(x))",
+    "x = norm(x + attn(x)); x = norm(x + mlp(x)); x = conv(x)",
+    "x = norm(x + attn(x)); x = x - pool(x); x = x + mlp(x); x = norm(x - pool(x)); x = x - pool(x)",
+    "x = x + attn(x); x = norm(x - pool(x)); x = x + cross(x); x = norm(x - pool(x)); x = x + mlp(x);"
+    " x = norm(x - pool(x)); x = x - pool(x)",
+    "x = norm(x + cross(x)); x = norm(x + attn(x)); x = norm(x + mlp(x))",
+    "h = gain * mlp(x); h = gain * (h + attn(gain * mlp(x))); h = gain * (h + mlp(h)); h = gain * (h + mlp(h));"
+    " h = gain * (h + mlp(h)); h = gain * (h + mlp(h)); x = gain * (x + mlp(h))",
+    "h = norm(mlp(x)); h = norm(h + attn(norm(mlp(x)))); h = norm(h + mlp(h)); h = norm(h + mlp(h));"
+    " h = norm(h + mlp(h)); h = norm(h + mlp(h)); x = norm(x + mlp(h))",
+    "x = norm(x + attn(x)); x = norm(x + mlp(x)); x = norm(x + mlp(x))",
+    "x = x + attn(norm(x)); x = x + cross(norm(x)); x = x + moe(norm(x))",
+    "x = norm(x + attn(x)); x = x + mlp(x); x = norm(x + mlp(norm(x)))",
+    "x = norm(x + attn(x)); x = x + mlp(x); x = norm(x + mlp(x))",
+    "x = x + attn(norm(x)); x = x + mlp(norm(x)); n = norm(x); x = n + mlp(n)",
+    "x = x + attn(norm(x)); x = x + mlp(norm(x)); x = x + mlp(norm(x))",
+    "x = x + attn(norm(x)); x = x + mlp(norm(x)); x = x + mlp(x)",
+    "x = x + gain * attn(norm(x)); x = x + gain * mlp(norm(x))",
+    "x = norm(x + attn(x)); x = norm(x + cross(x)); x = norm(x + mlp(x)); x = norm(x)",
+    "x = x + gain * norm(conv(x)); x = x + gain * norm(mlp(x))",
+    "x = x + attn(x); x = x + mlp(x)",
+    "x = attn(x); x = x + mlp(x)",
+    "x = x + gain * pool(norm(x)); x = x + gain * mlp(norm(x))",
+    "x = x + pool(norm(x)); x = x + mlp(norm(x))",
+    "x = x + gain * conv(x)",
+    "x = x + gain * conv(x); x = x + gain * attn(x); x = x + gain * mlp(x)",
+    "x = x + attn(norm(x)); x = x + attn(norm(x)); x = x + mlp(norm(x))",
+    "x = x + 0.5 * mlp(norm(x)); x = x + attn(norm(x)); x = x + conv(norm(x)); x = x + 0.5 * mlp(norm(x)); x = norm(x)",
+    "r = conv(norm(x)); x = r + attn(conv(norm(x))); x = x + mlp(norm(x))",
+    "x = norm(attn(x)); x = norm(x + cross(x)); x = norm(x + mlp(x)); y = norm(y + cross(y))",
+    "x = norm(x + attn(x)); x = norm(x + cross(x)); x = norm(x + mlp(x)); y = norm(y + cross(y))",
+    "x = norm(x + cross(x))",
+    "x = x + conv(x)",
+    "x = conv(x)",
+    "x = x + gain * attn(norm(x)) + gain * attn(norm(x)); x = x + gain * mlp(norm(x)) + gain * mlp(norm(x))",
+    "n = norm(x); x = x + gain * (attn(n) + mlp(n))",
+    "x = x + gain * attn(norm(x)); x = x + mlp(norm(x))",
+    "x = x + gain * attn(norm(x)); x = x + gain * conv(norm(x)); x = x + gain * mlp(norm(x))",
+    "x = x + gain * attn(norm(x)); n = norm(x); x = n + gain * mlp(n)",
+    "x = x + gain * norm(x); x = 2 * norm(x)",
+    "x = x + gain * norm(x); x = 2 * x",
+    "x = x + conv(x); x = x + attn(norm(x)); x = x + mlp(norm(x))",
+    "x = x + conv(x); x = x + attn(norm(x)) + attn(norm(y)) + attn(norm(z)); x = x + mlp(norm(x))",
+    "x = mlp(norm(x)); x = x + cross(norm(x)); x = mlp(norm(x))",
+    "x = pool(x) + gain * mlp(norm(conv(x))); x = x + gain * attn(norm(x)); x = x + gain * mlp(norm(x));"
+    " x = x + gain * attn(norm(x)); x = x + gain * mlp(norm(x))",
+    "x = x + gain * mlp(norm(conv(x))); x = x + gain * attn(norm(x)); x = x + gain * mlp(norm(x));"
+    " x = x + gain * attn(norm(x)); x = x + gain * mlp(norm(x))",
+    "x = gain * x + conv(norm(x)); x = gain * x + mlp(norm(x))",
+    "x = x + mlp(norm(x)); x = x + mlp(norm(x))",
+    "x = x + gain * mlp(norm(conv(x)))",
+    "u = conv(x); u = u + gain * attn(norm(u)); x = x + gain * mlp(norm(u))",
+    "u = conv(x); x = u + gain * mlp(norm(u))",
+    "x = x + attn(norm(x)); x = conv(x); x = x + mlp(norm(x))",
+)
+"""What the layers of some 300 published models do."""
+
+OTHERS = (
+    Placement(
+        name="residual streams",  # ResiDual: Xie et al., 2023
+        formula="b = f(x); d = d + b; x = norm(x + b)",
+        final="x + norm(d)",
+        streams={"d": "x"},
+    ),
+    Placement(  # GPAS: Chen et al., 2025, with a gate that is not zero
+        name="scaled without gradient",
+        formula="x = x + f(norm(x)); x - silu(gain(0.3)) * stop(x)",
+        final="norm(x)",
+    ),
+    Placement(  # nGPT: Loshchilov et al., 2024
+        name="on the sphere",
+        formula="l2norm(x + gain(0.05, 'channel') * (l2norm(f(x)) - x))",
+        embed="l2norm(x)",
+    ),
+    Placement(name="dynamic tanh", formula="x + f(dyt(x))", final="dyt(x)"),
+    Placement(name="dynamic erf", formula="x + f(derf(x))", final="derf(x)"),
+    Placement(name="keel", formula="norm(S * x + f(norm(x)))"),  # Chen and Wei, 2026
+    Placement(name="b2t", formula="h = norm(x + attn(x)); x = norm(x + h + mlp(h))"),  # Takase et al., 2022
+    Placement(  # Mix-LN: Li, Yin and Liu, 2024
+        name="mix",
+        formula="x + f(norm(x))",
+        final="norm(x)",
+        ranges=(Range(until="L/2", formula="norm(x + f(x))"),),
+    ),
+    Placement(name="all inner norms", formula="x + f(norm(x), qkv=rmsnorm, out=norm, mid=layernorm)", embed="norm(x)"),
+    Placement(
+        name="shared gain",
+        formula="g = gain(0.2); n = rmsnorm(x); x = (1 - g) * n + g * attn(n) / sqrt(l); x = x + g**2 * mlp(norm(x))",
+        final="norm(x) / 2",
+    ),
+    Placement(  # a stream that is normalised, and starts from what the embedding's norm leaves
+        name="two streams",
+        formula="y = norm(y + f(x)); x = x + 0.5 * y",
+        embed="norm(x)",
+        final="norm(x - y)",
+        streams={"y": "norm(x) / 3"},
+    ),
+)
+"""Placements beyond the catalogue; together they hold every construct of the notation that can be built."""
+
+PLACEMENTS: Mapping[str, Placement] = {
+    **{entry.name: entry.placement for entry in entries()},
+    **{placement.name: placement for placement in OTHERS},
+}
+
+
+def small(placement: Any = "pre", **fields: Any) -> Spec:
+    """A spec that runs in milliseconds. Its epsilon is large, so that one in the wrong place shows."""
+    sizes = dict(layers=2, width=8, heads=2, hidden=12, eps=0.01, context=6)
+    return Spec(placement=placement, **(sizes | fields))
+
+
+def random_weights(spec: Spec, seed: int = 0) -> dict[str, Array]:
+    """Every parameter random: at gain 1 and bias 0 different placements agree, and a wrong one passes.
+
+    Matrices are three times their start: branches as large as the skip. Norm gains and learned factors lie in
+    (0.5, 1.5) and biases have deviation 0.3; a constant that starts elsewhere lies around its start.
+    """
+    random = np.random.default_rng(seed)
+    found = {}
+    parameters = plan(spec).parameters
+    for name, start in weights(spec).items():
+        kind = parameters[name].role.kind
+        if kind == "bias" or name.endswith((".bias", ".shift")):
+            found[name] = 0.3 * random.standard_normal(start.shape)
+        elif kind == "constant":
+            found[name] = start * random.uniform(0.5, 1.5, start.shape) + 0.3 * (np.abs(start) < 0.1)
+        else:
+            found[name] = start * 3 if kind in ("matrix", "writer") else start
+    return found
+
+
+def random_inputs(spec: Spec, seed: int = 1, batch: int = 2, tokens: int = 5) -> Array:
+    """Vectors (B, T, D) that are neither centred nor of unit size; ids (B, T) where the spec has a vocabulary."""
+    random = np.random.default_rng(seed)
+    if spec.vocab is not None:
+        return random.integers(0, spec.vocab, (batch, tokens))
+    return 0.4 + 1.3 * random.standard_normal((batch, tokens, spec.width))
