@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Callable, Mapping
 
 if TYPE_CHECKING:
     from normula.catalog import placement, placements
+    from normula.compare import compare
     from normula.flow import flow
     from normula.formula import Formula, FormulaError, Placement
     from normula.spec import Spec
 
-__all__ = ["Formula", "FormulaError", "Placement", "Spec", "build", "flow", "placement", "placements"]
+__all__ = ["Formula", "FormulaError", "Placement", "Spec", "build", "compare", "flow", "placement", "placements"]
 
 __version__ = "0.1.0"
 
@@ -23,6 +24,7 @@ _HOMES = {
     "placements": "normula.catalog",
     "Spec": "normula.spec",
     "flow": "normula.flow",
+    "compare": "normula.compare",
 }
 
 

@@ -44,7 +44,7 @@ def entry(name: str) -> Entry:
     found = _by_name().get(name.lower()) if isinstance(name, str) else None
     if found is None:
         known = ", ".join(one.name for one in entries())
-        raise ValueError(f"no placement is called {name!r}{nearest(str(name), _by_name())}; the names are {known}")
+        raise ValueError(f"no placement is called {name!r}; the names are {known}{nearest(str(name), _by_name())}")
     return found
 
 

@@ -330,8 +330,9 @@ def _is_divisor(factor: Scalar) -> bool:
     """Whether to write v / sqrt(l) and not 1/sqrt(l) * v: a bare power below the line."""
     ((_, powers), c), *rest = factor.terms
     below = all(p < 0 and (p.denominator == 1 or p == Fraction(-1, 2)) for _, p in powers)
-    single = len(powers) == 1 or not any(isinstance(one, Group) for one, _ in powers)
-    return not rest and c > 0 and c.numerator == 1 and below and bool(powers) and single
+    # a sum to a power, or beside other factors, would be multiplied out
+    plain = not any(isinstance(one, Group) and (p < -1 or len(powers) > 1) for one, p in powers)
+    return not rest and c > 0 and c.numerator == 1 and below and bool(powers) and plain
 
 
 def _fresh(letter: str, taken: set[str], claim: bool = True) -> str:

@@ -11,7 +11,7 @@ from normula.formula.canonical import canonical, renumbered
 from normula.formula.errors import Fault, FormulaError
 from normula.formula.graph import graph
 from normula.formula.latex import latex
-from normula.formula.parse import parse
+from normula.formula.parse import on_one_line, parse
 from normula.formula.prose import words
 from normula.formula.sites import sites, streams
 from normula.formula.skip import skip
@@ -60,7 +60,8 @@ class Formula:
         try:
             tree, renumbering = renumbered(canonical(graph(written)))
         except Fault as fault:
-            raise FormulaError(fault.reason, text=" ".join(text.split("\n")), column=fault.column) from None
+            raise FormulaError(fault.reason, text=on_one_line(text), column=fault.column) from None
+        _check_readable(text, unparse(tree))
         parts = [part for statement in tree.statements for part in walk(statement.value)]
         values = {
             "text": unparse(tree),
@@ -161,6 +162,15 @@ class Formula:
     def from_dict(cls, data: dict[str, Any]) -> Formula:
         """From JSON."""
         return cls(data["formula"])
+
+
+def _check_readable(text: str, canonical_text: str) -> None:
+    """What is printed must be within the bounds of what is read: names that are used once are written out."""
+    try:
+        parse(canonical_text)
+    except FormulaError as error:
+        reason = f"with its values written out, this formula is too long ({error.reason})"
+        raise FormulaError(reason, text=on_one_line(text), column=0) from None
 
 
 def _spelled(tree: Tree, word: str, place: int, total: int) -> str:

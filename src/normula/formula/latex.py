@@ -40,7 +40,8 @@ def _latex(expr: Expr, outer: int, numbers: set[str]) -> str:
     match expr:
         case Number(value=value):
             mantissa, _, exponent = decimal(value).partition("e")
-            return mantissa if not exponent else rf"{mantissa} \cdot 10^{{{exponent}}}".replace("1 \\cdot ", "")
+            times = "" if mantissa == "1" else rf"{mantissa} \cdot "
+            return rf"{times}10^{{{exponent}}}" if exponent else mantissa
         case Name(name=name):
             return _name(name)
         case Gain(start=start, channel=channel):

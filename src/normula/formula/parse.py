@@ -17,9 +17,10 @@ MAX_LENGTH: Final = 2000
 MAX_BRACKETS: Final = 32
 MAX_NESTING: Final = 80
 MAX_STATEMENTS: Final = 64
-MAX_DIGITS: Final = 15
+MAX_DIGITS: Final = 78
 MAX_MAGNITUDE: Final = 30
-"""Bounds on hostile text: characters, open brackets, nested operations, statements, digits of a number, power of ten."""
+"""Bounds on hostile text: characters, open brackets, nested operations, statements, digits of a number (as many as 256 bits
+have, so that what is computed can be written), power of ten."""
 
 _NUMBER: Final = re.compile(r"(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?\Z")
 _OPERATORS: Final[dict[type[ast.operator], Literal["+", "-", "*", "/", "**"]]] = {
@@ -43,7 +44,12 @@ def parse(text: str) -> Tree:
     try:
         return _Reader(_one_line(text)).tree()
     except Fault as fault:
-        raise FormulaError(fault.reason, text=text.expandtabs(1).replace("\n", " "), column=fault.column) from None
+        raise FormulaError(fault.reason, text=on_one_line(text), column=fault.column) from None
+
+
+def on_one_line(text: str) -> str:
+    """The text as it is printed above a caret: each column as it was."""
+    return "".join(" " if char in "\n\r\t" else char for char in text)
 
 
 def parse_number(text: str) -> Expr:

@@ -12,7 +12,7 @@ from normula.formula.formula import Formula
 from normula.formula.parse import parse_number
 from normula.formula.run import number
 from normula.formula.tree import Call
-from normula.formula.words import NORMS, STREAM
+from normula.formula.words import NAME, NORMS, RESERVED, STREAM
 
 MATRICES = ("q", "k", "v", "o", "up", "down")
 """Matrices of the sublayers: queries, keys, values and output of attention; the MLP's two."""
@@ -91,7 +91,8 @@ class Placement:
 
     Raises:
         FormulaError: a text is not a formula.
-        ValueError: a formula without a sublayer, a sublayer where none can be, or a stream that is not declared.
+        ValueError: a formula without a sublayer, a sublayer where none can be, a stream that is not declared, or
+            one that no formula reads.
     """
 
     name: str = field(compare=False)
@@ -140,6 +141,7 @@ class Placement:
         return cls(**rest, ranges=ranges, initial=initial)
 
     def _check(self) -> None:
+        self._check_streams()
         declared = {STREAM, *(name for name, _ in self.streams)}
         for formula in self.formulas:
             if not formula.sublayers:
@@ -147,8 +149,8 @@ class Placement:
             for name in formula.streams:
                 if name not in declared:
                     raise ValueError(
-                        f"{formula} reads a stream {name!r} whose start is not declared{nearest(name, declared)}; "
-                        f"declare it, such as streams={{{name!r}: 'x'}}"
+                        f"{formula} reads a stream {name!r} whose start is not declared; "
+                        f"declare it, such as streams={{{name!r}: 'x'}}{nearest(name, declared)}"
                     )
         for formula, known in (
             (self.embed, {STREAM}),
@@ -159,6 +161,16 @@ class Placement:
                 raise ValueError(f"{formula} stands outside the layers and cannot have a sublayer")
             if unknown := set(formula.streams) - known:
                 raise ValueError(f"{formula} reads {', '.join(sorted(unknown))}, which is not a stream there")
+
+    def _check_streams(self) -> None:
+        names = [name for name, _ in self.streams]
+        for name in names:
+            if not NAME.match(name) or name in RESERVED or name == STREAM or names.count(name) > 1:
+                raise ValueError(
+                    f"a stream beside x has a lower-case name of its own that is no word of the notation, not {name!r}"
+                )
+            if not any(name in formula.streams for formula in (*self.formulas, self.final)):
+                raise ValueError(f"no formula reads the stream {name!r}; it would do nothing")
 
 
 def surrounded(formula: Formula) -> Placement:

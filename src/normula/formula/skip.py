@@ -15,7 +15,8 @@ from normula.formula.text import expression, is_number
 from normula.formula.tree import Binary, Call, Expr, Gain, Name, Negative, Tree, walk
 from normula.formula.words import NORMS, STREAM
 
-Jacobians: TypeAlias = tuple[str, ...]
+Jacobians: TypeAlias = tuple[tuple[str, int], ...]
+"""The norms on a path, each with its text and its index: two norms of the same value differ in their parameters."""
 Paths: TypeAlias = dict[str, dict[Jacobians, Scalar]]
 """From each old stream: the Jacobians on a path, last one first, and the number in front of them."""
 
@@ -78,13 +79,27 @@ class _Derivative:
             case Binary(op=op, left=left, right=right):
                 first, second = self._paths(left), self._paths(right)
                 return _added(first, _scaled(second, number(-1)) if op == "-" else second)
-            case Call(word=word, argument=argument):
+            case Call(word=word, argument=argument, index=index):
                 inside = self._paths(argument)
                 if word not in NORMS:
                     return {}
-                own = f"J[{word}]({expression(argument, self.numbers)})"
-                return {old: {(own, *norms): c for norms, c in paths.items()} for old, paths in inside.items()}
+                own = (f"J[{word}]({expression(argument, self.numbers)})", index)
+                return {
+                    old: {(own, *kept, *norms): c for norms, (kept, c) in self._kept(paths).items()}
+                    for old, paths in inside.items()
+                }
         return {}
+
+    def _kept(self, paths: dict[Jacobians, Scalar]) -> dict[Jacobians, tuple[Jacobians, Scalar]]:
+        """A factor for each feature does not commute with a Jacobian and stays at its place; others go in front."""
+        return {
+            norms: (((self._factor(c, True), -1),), ONE) if any(use.channel for use in c.gains) else ((), c)
+            for norms, c in paths.items()
+        }
+
+    def _factor(self, c: Scalar, bracketed: bool) -> str:
+        text = expression(spell(c, lambda use: self.gains[use.index]), self.numbers)
+        return f"({text})" if len(c.terms) > 1 and bracketed else text
 
     def _number(self, expr: Expr) -> Scalar:
         self.gains |= {part.index: part for part in walk(expr) if isinstance(part, Gain)}
@@ -97,12 +112,10 @@ class _Derivative:
         for norms, c in sorted(paths.items()):
             if not c.terms:
                 continue
-            minus = leading_minus(c) and bool(pieces)
-            size = -c if minus else c
-            coefficient = expression(spell(size, lambda use: self.gains[use.index]), self.numbers)
-            bracket = f"({coefficient})" if len(size.terms) > 1 and norms else coefficient
-            factors = [*([bracket] if size != ONE or not norms else []), *norms]
-            pieces.append(("- " if minus else "+ " if pieces else "") + "*".join(factors))
+            size = -c if leading_minus(c) else c
+            sign = ("- " if pieces else "-") if leading_minus(c) else ("+ " if pieces else "")
+            front = [] if size == ONE and norms else [self._factor(size, bool(norms))]
+            pieces.append(sign + "*".join([*front, *(text for text, _ in norms)]))
         return " ".join(pieces) or "0"
 
 

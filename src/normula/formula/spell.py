@@ -203,12 +203,15 @@ def _quotient(value: Fraction) -> Expr:
 
 
 def _short_decimal(value: Fraction) -> bool:
-    """Whether the number has a finite decimal form that a person would write."""
-    denominator = value.denominator
+    """Whether the number has a finite decimal form that a person would write, of at most 15 digits."""
+    places, denominator = 0, value.denominator
     for prime in (2, 5):
+        count = 0
         while denominator % prime == 0:
             denominator //= prime
-    return denominator == 1 and len(str(value.numerator)) <= 15 and value.denominator <= 10**15
+            count += 1
+        places = max(places, count)
+    return denominator == 1 and places <= 30 and len(str(abs(value.numerator) * 10**places // value.denominator)) <= 15
 
 
 def _term_order(monomial: Monomial, c: Fraction) -> tuple[object, ...]:

@@ -169,8 +169,12 @@ def _check_inner(formula: Formula, words: tuple[str, ...]) -> None:
 
 
 def _check_numbers(step: Step) -> None:
-    """Every number of a step must be finite at its depth."""
-    Runner(step.symbols, lambda call, value: value, lambda gain: 1.0).run(
+    """Every number of a step must be finite at its depth, with the gains at their start."""
+
+    def start(gain: Gain) -> float:
+        return 1.0 if gain.start is None else number(gain.start, step.symbols)
+
+    Runner(step.symbols, lambda call, value: value, start).run(
         step.formula.tree, dict.fromkeys(step.formula.streams, 1.0)
     )
 

@@ -84,11 +84,9 @@ class Spec:
             self._set(name, Formula(text) if isinstance(text, str) else text)
         if self.hidden is None and isinstance(self.width, int):
             self._set("hidden", 4 * self.width)
-        self._check_sizes()
         self._check_words()
-        surrounding = (self.embed_formula, self.final_formula)
-        if any(formula.sublayers for formula in surrounding):
-            raise ValueError("embed and final stand outside the layers and cannot have a sublayer")
+        self._check_sizes()
+        _ = self.placed  # checks embed and final: their streams, and that they have no sublayer
 
     @property
     def placed(self) -> Placement:
@@ -163,7 +161,10 @@ class Spec:
             raise ValueError(f"dropout is a share from 0 up to 1, not {self.dropout!r}")
         if not isinstance(self.seed, int) or self.seed < 0:
             raise ValueError(f"seed is a whole number of at least 0, not {self.seed!r}")
-        if self.width <= 2 and self.placed_norms():
+        for name in ("causal", "bias"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} is True or False, not {getattr(self, name)!r}")
+        if self.width <= 2 and self._has_statistics():
             warnings.warn(
                 f"a norm over {self.width} feature{'s' if self.width > 1 else ''} carries almost nothing: "
                 "LayerNorm gives the bias for one feature and plus or minus the gain for two",
@@ -174,7 +175,7 @@ class Spec:
     def _check_words(self) -> None:
         for name, table in (("norm", NORM_KINDS), ("activation", ACTIVATIONS), ("init", INIT_RULES)):
             value = getattr(self, name)
-            if value not in table:
+            if not isinstance(value, str) or value not in table:
                 raise ValueError(f"{name} is one of {', '.join(table)}, not {value!r}{nearest(str(value), table)}")
         named = [word for word in SUBLAYERS if word != STEP]
         if not self.sublayers:
@@ -188,6 +189,10 @@ class Spec:
                 f"init='paper' needs a placement whose paper states a rule, and {self.placement.name} has none; "
                 "choose xavier, normal, torch or scaled"
             )
+        if self.init == "paper" and self.placement.initial.rule not in _drawn():
+            raise ValueError(
+                f"the rule of {self.placement.name} is one of {', '.join(_drawn())}, not {self.placement.initial.rule!r}"
+            )
 
     def _words(self) -> set[str]:
         """The sublayers that some layer has."""
@@ -195,11 +200,21 @@ class Spec:
         formulas = self.placement.formulas
         return {word for f in formulas for word in (self.sublayers if f.is_step else f.sublayers)}
 
+    def _has_statistics(self) -> bool:
+        """Whether some norm divides by what it finds in the features of a token."""
+        words = self.placed_norms()
+        return any(NORM_KINDS[self.norm if word == "norm" else word].uses_eps for word in words)
+
     def placed_norms(self) -> tuple[str, ...]:
         """The words of all norms of the placement, those around the stack too."""
         assert isinstance(self.placement, Placement)
         formulas = (*self.placement.formulas, self.embed_formula, self.final_formula)
         return tuple(word for formula in formulas for word in formula.norms)
+
+
+def _drawn() -> list[str]:
+    """The rules that can be drawn from: all but `paper`, which names one of them."""
+    return [rule for rule in INIT_RULES if rule != "paper"]
 
 
 def _divisors(value: int) -> list[int]:

@@ -1,0 +1,233 @@
+"""The verdict in plain words: only what was measured, with the ranges over the seeds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean
+from typing import Iterable, Sequence
+
+from normula.race.outcome import MARGIN
+from normula.record import Contestant, DepthPoint, Flow, Share, Statement, Trial
+
+INIT_WORDS = {
+    "xavier": "Xavier weights",
+    "normal": "normal 0.02 weights",
+    "torch": "PyTorch's default weights",
+    "scaled": "normal 0.02 weights, scaled by 1/sqrt(2L) where they write to the stream",
+    "paper": "the paper's own weights",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Best:
+    """The best point of a placement's grid: mean loss over the seeds, smallest and largest."""
+
+    lr: float
+    warmup: int
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.2f} [{self.low:.2f}, {self.high:.2f}]"
+
+
+def verdict(
+    contestants: Sequence[Contestant],
+    trials: Sequence[Trial],
+    planned: int,
+    shares: Sequence[Share],
+    flows: Sequence[Flow],
+    depths: Sequence[DepthPoint],
+) -> tuple[Statement, ...]:
+    """All that the measurements let one say, the headline first."""
+    said: list[Statement] = []
+    if len(trials) < planned:
+        said.append(
+            Statement(
+                kind="caution",
+                text=f"Interrupted: {len(trials)} of {planned} runs were finished; what follows is from these alone.",
+            )
+        )
+    if trials:
+        titles = {one.name: one.title for one in contestants}
+        inits = list(dict.fromkeys(trial.init for trial in trials))
+        said += _headline(titles, trials, inits)
+        said += _outcomes(titles, trials, inits)
+        said += _differences(titles, trials, inits)
+        said += _factors(shares)
+        said += _warmup(titles, trials)
+        said += _edges(titles, trials, inits)
+    said += _collapses(flows)
+    said += _depth(contestants, depths)
+    if trials:
+        said.append(
+            Statement(
+                kind="caution",
+                text=f"Small models and {_count(len({t.seed for t in trials}), 'seed')}: this shows what is stable here, "
+                "not which placement is better in a long run. Ranges in brackets are the smallest and largest over the "
+                f"seeds; stuck means less than {MARGIN} nats better than the byte frequencies alone "
+                f"({trials[0].stuck_loss:.2f} nats).",
+            )
+        )
+    return tuple(said)
+
+
+def _headline(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[str]) -> Iterable[Statement]:
+    """Who learns and who does not, under each rule of initial weights."""
+    failing = {
+        init: [name for name in titles if not any(t.outcome == "learned" for t in _of(trials, name, init))]
+        for init in inits
+    }
+    always = [name for name in titles if all(name in failing[init] for init in inits)]
+    some = [name for name in titles if name not in always and any(name in failing[init] for init in inits)]
+    for name in some:
+        bad = [INIT_WORDS[init] for init in inits if name in failing[init]]
+        good = [INIT_WORDS[init] for init in inits if name not in failing[init]]
+        yield Statement(
+            kind="headline",
+            text=f"{titles[name]} does not learn with {_and(bad)} at any rate tried, and does with {_and(good)}: "
+            "the initial weights decide as much as the placement.",
+        )
+    for name in always:
+        yield Statement(kind="headline", text=f"{titles[name]} does not learn at any setting tried.")
+    partly = [
+        name
+        for name in titles
+        if name not in some + always and any(t.outcome != "learned" for t in trials if t.name == name)
+    ]
+    for name in partly:
+        of = [t for t in trials if t.name == name]
+        failed = sum(t.outcome != "learned" for t in of)
+        yield Statement(kind="headline", text=f"{titles[name]} fails in {failed} of {len(of)} runs; see where below.")
+    rest = [titles[name] for name in titles if name not in some + always + partly]
+    if rest:
+        verb = "learns" if len(rest) == 1 else "learn"
+        yield Statement(kind="headline", text=f"{_and(rest)} {verb} in every run.")
+
+
+def _outcomes(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[str]) -> Iterable[Statement]:
+    for init in inits:
+        for name, title in titles.items():
+            of = _of(trials, name, init)
+            if not of:
+                continue
+            counts = [(word, sum(t.outcome == word for t in of)) for word in ("learned", "stuck", "diverged")]
+            text = ", ".join(f"{count} {word}" for word, count in counts if count)
+            best = _best(of)
+            at = f"; best loss {best} at rate {best.lr:g}, warmup {best.warmup}" if best else ""
+            yield Statement(kind="outcome", text=f"{title}, {INIT_WORDS[init]}: {text} of {len(of)}{at}.")
+
+
+def _differences(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[str]) -> Iterable[Statement]:
+    """Each at its own best rate and warmup; a difference is shown where the ranges lie apart."""
+    for init in inits:
+        for first, second in combinations(titles, 2):
+            a, b = _best(_of(trials, first, init)), _best(_of(trials, second, init))
+            if a is None or b is None:
+                continue
+            if a.mean > b.mean:
+                first, second, a, b = second, first, b, a
+            gap = b.low - a.high
+            where = f"With {INIT_WORDS[init]}, each at its best rate and warmup"
+            if gap > 0:
+                text = f"{where}, {titles[first]} ends {b.mean - a.mean:.2f} nats below {titles[second]}: {a} against {b}."
+            else:
+                text = f"{where}, no difference is shown between {titles[first]} {a} and {titles[second]} {b}."
+            yield Statement(kind="difference", text=text)
+
+
+def _factors(shares: Sequence[Share]) -> Iterable[Statement]:
+    if not shares:
+        return
+    parts = [f"{' x '.join(share.factors)} {share.share:.0%}" for share in shares if share.share >= 0.005]
+    first = shares[0]
+    name = f"the combination of {_and(list(first.factors))}" if len(first.factors) > 1 else f"the {first.factors[0]}"
+    if len(first.factors) == 1 and first.factors[0].startswith("all"):
+        name = "none of the factors by itself"
+    yield Statement(
+        kind="factor",
+        text=f"What decided most is {name}. Of the variance of the final losses: {', '.join(parts)}.",
+    )
+
+
+def _warmup(titles: dict[str, str], trials: Sequence[Trial]) -> Iterable[Statement]:
+    if len({trial.warmup for trial in trials}) < 2:
+        return
+    for name, title in titles.items():
+        of = [trial for trial in trials if trial.name == name]
+        without, warmed = [t for t in of if t.warmup == 0], [t for t in of if t.warmup > 0]
+        if not without or not warmed:
+            continue
+        failed = [sum(t.outcome != "learned" for t in group) for group in (without, warmed)]
+        if not any(failed):
+            continue
+        text = f"{title} fails in {failed[0]} of {len(without)} runs without warmup and in {failed[1]} of {len(warmed)} with."
+        yield Statement(kind="factor", text=text)
+
+
+def _edges(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[str]) -> Iterable[Statement]:
+    """A best rate at the end of the grid may have a better one beyond."""
+    rates = sorted({trial.lr for trial in trials})
+    if len(rates) < 2:
+        return
+    for init in inits:
+        for name, title in titles.items():
+            best = _best([t for t in _of(trials, name, init) if t.outcome == "learned"])
+            if best is not None and best.lr in (rates[0], rates[-1]):
+                end = "lowest" if best.lr == rates[0] else "highest"
+                yield Statement(
+                    kind="caution",
+                    text=f"{title} with {INIT_WORDS[init]} is best at the {end} rate tried ({best.lr:g}): "
+                    "a better one may lie beyond.",
+                )
+
+
+def _collapses(flows: Sequence[Flow]) -> Iterable[Statement]:
+    for one in flows:
+        for finding in one.findings:
+            if finding.kind in ("token-collapse", "gradient-after-collapse", "not-finite"):
+                yield Statement(kind="flow", text=f"{one.name}: {finding.text}")
+
+
+def _depth(contestants: Sequence[Contestant], depths: Sequence[DepthPoint]) -> Iterable[Statement]:
+    """What depth does to the gradient at initialisation."""
+    for one in contestants:
+        of = sorted((point for point in depths if point.name == one.name), key=lambda point: point.depth)
+        if len(of) < 2 or any(point.void for point in of):
+            continue
+        first, last = of[0], of[-1]
+        if not math.isfinite(last.input_gradient[0]):
+            continue
+        yield Statement(
+            kind="flow",
+            text=f"{one.title} at initialisation: of a gradient of 1 at the output, {first.input_gradient[0]:.2g} reaches "
+            f"the input at depth {first.depth} and {last.input_gradient[0]:.2g} at depth {last.depth}; the skip path alone "
+            f"carries {first.skip_gradient[0]:.2g} and {last.skip_gradient[0]:.2g}.",
+        )
+
+
+def _of(trials: Sequence[Trial], name: str, init: str) -> list[Trial]:
+    return [trial for trial in trials if trial.name == name and trial.init == init]
+
+
+def _best(trials: Sequence[Trial]) -> _Best | None:
+    """The point of the grid with the lowest mean loss; a run that ended early counts as infinitely bad."""
+    points: dict[tuple[float, int], list[float]] = {}
+    for trial in trials:
+        points.setdefault((trial.lr, trial.warmup), []).append(trial.loss if math.isfinite(trial.loss) else math.inf)
+    finite = {point: losses for point, losses in points.items() if all(map(math.isfinite, losses))}
+    if not finite:
+        return None
+    (lr, warmup), losses = min(finite.items(), key=lambda item: fmean(item[1]))
+    return _Best(lr, warmup, fmean(losses), min(losses), max(losses))
+
+
+def _and(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
