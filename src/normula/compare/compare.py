@@ -227,8 +227,14 @@ class _Plan:
         s = self.settings
         heads = math.gcd(s.flow_width, 4)
         return Spec(
-            placement=one, layers=depth, width=s.flow_width, heads=heads, norm=s.norm, activation=s.activation,
-            causal=True, init=s.init[0],
+            placement=one,
+            layers=depth,
+            width=s.flow_width,
+            heads=heads,
+            norm=s.norm,
+            activation=s.activation,
+            causal=True,
+            init=s.init[0],
         )
 
 
@@ -258,7 +264,7 @@ def _distinct(placed: Iterable[Placement]) -> list[Placement]:
 
 
 def _contestant(one: Placement) -> Contestant:
-    entries = [entry for entry in names_of(one.formula) if entry.placement == one]
+    entries = [entry for entry in names_of(one.formula) if entry.placement.computes_as(one)]
     entry = entries[0] if entries else None
     return Contestant(
         name=one.name,

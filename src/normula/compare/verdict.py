@@ -133,7 +133,9 @@ def _differences(titles: dict[str, str], trials: Sequence[Trial], inits: Sequenc
             gap = b.low - a.high
             where = f"With {INIT_WORDS[init]}, each at its best rate and warmup"
             if gap > 0:
-                text = f"{where}, {titles[first]} ends {b.mean - a.mean:.2f} nats below {titles[second]}: {a} against {b}."
+                text = (
+                    f"{where}, {titles[first]} ends {b.mean - a.mean:.2f} nats below {titles[second]}: {a} against {b}."
+                )
             else:
                 text = f"{where}, no difference is shown between {titles[first]} {a} and {titles[second]} {b}."
             yield Statement(kind="difference", text=text)

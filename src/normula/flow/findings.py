@@ -49,14 +49,21 @@ def _void(start: Sequence[Pass], spec: Spec, probe: str) -> Iterable[Finding]:
     shares = [one.norm_passes for one in start if not math.isnan(one.norm_passes)]
     if not shares or max(shares) >= NULL:
         return
-    why = f"a norm over {spec.width} feature{'s' if spec.width > 1 else ''} has an output that cannot move"
-    if spec.width > 2:
-        why = f"the probe {probe!r} lies in the null space of the last norm: its output cannot move in that direction"
+    passes = f"it lets {max(shares):.0e} of the gradient through"
+    if spec.width <= 2:
+        why, cure = (
+            f"a norm over {spec.width} feature(s) has an output that cannot move, and {passes}",
+            "Use a larger width.",
+        )
+    else:
+        why = (
+            f"the probe {probe!r} lies in the null space of the last norm, whose output cannot move that way: {passes}"
+        )
+        cure = "Use the probe 'random' or 'loss'."
     yield Finding(
         kind="void-probe",
         weight="void",
-        text=f"Void: {why}, and it lets {max(shares):.0e} of the gradient through. The gradients below it are "
-        "rounding errors, at any depth; they say nothing of vanishing. Use the probe 'random' or 'loss'.",
+        text=f"Void: {why}. The gradients below it are rounding errors, at any depth; they say nothing of vanishing. {cure}",
     )
 
 
@@ -112,7 +119,9 @@ def _when(step: int) -> str:
 
 
 def _gradient(start: Sequence[Pass]) -> Iterable[Finding]:
-    through = _mean(start, None, lambda one: one.input_gradient / one.output_gradient if one.output_gradient else math.nan)
+    through = _mean(
+        start, None, lambda one: one.input_gradient / one.output_gradient if one.output_gradient else math.nan
+    )
     skip = _mean(start, None, lambda one: one.skip_gradient / one.output_gradient if one.output_gradient else math.nan)
     if math.isnan(through):
         return
@@ -133,9 +142,7 @@ def _gradient(start: Sequence[Pass]) -> Iterable[Finding]:
 
 def _dead(start: Sequence[Pass]) -> Iterable[Finding]:
     names = [weight.name for weight in start[0].weights]
-    dead = [
-        name for place, name in enumerate(names) if all(one.weights[place].gradient == 0.0 for one in start)
-    ]
+    dead = [name for place, name in enumerate(names) if all(one.weights[place].gradient == 0.0 for one in start)]
     if dead:
         yield Finding(
             kind="no-gradient",

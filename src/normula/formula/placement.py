@@ -120,6 +120,14 @@ class Placement:
         """The formula of a layer, counted from 1."""
         return next((part.formula for part in self.ranges if part.holds(layer, layers)), self.formula)
 
+    def computes_as(self, other: Placement) -> bool:
+        """Whether both compute the same, whatever weights they start from; a step equals the layer it makes."""
+        mine, theirs = (
+            (one.formula.layer(), one.embed, one.final, one.streams, [(r.until, r.formula.layer()) for r in one.ranges])
+            for one in (self, other)
+        )
+        return mine == theirs
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON; only what is not the default."""
         data: dict[str, Any] = {"name": self.name, "formula": str(self.formula)}

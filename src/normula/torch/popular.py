@@ -18,7 +18,9 @@ from normula.torch.measure import measure
 from normula.torch.passes import probe_loss
 
 
-def popular(placement: Placement, depth: int, probe: str, *, width: int = 64, rows: int = 4, seed: int = 42) -> PopularPoint:
+def popular(
+    placement: Placement, depth: int, probe: str, *, width: int = 64, rows: int = 4, seed: int = 42
+) -> PopularPoint:
     """The gradient at the input of the popular stack.
 
     Args:

@@ -32,9 +32,7 @@ class Attention(nn.Module):
             self.add_module(f"norm_{part}", norm(norm_kind(spec, word), D, spec.eps))
         self._inner = tuple(inner)
 
-    def forward(
-        self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B _ _ T"] | None = None
-    ) -> Float[Tensor, "B T D"]:
+    def forward(self, x: Float[Tensor, "B T D"], mask: Bool[Tensor, "B _ _ T"] | None = None) -> Float[Tensor, "B T D"]:
         B, T, D = x.shape
         q, k, v = (self._normed(part, project(x)) for part, project in (("q", self.q), ("k", self.k), ("v", self.v)))
         q, k, v = (value.view(B, T, self.heads, D // self.heads).transpose(1, 2) for value in (q, k, v))

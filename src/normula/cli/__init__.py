@@ -1,0 +1,86 @@
+"""The command line: one file a command. Nothing but the command that was asked for is loaded."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import warnings
+from importlib import import_module
+from typing import Sequence
+
+COMMANDS = {
+    "list": "the named placements",
+    "explain": "what a placement or a formula does: drawing, skip path, paper, advice",
+    "compare": "placements side by side: drawn, measured, trained against each other, with a verdict",
+    "flow": "what a stack does to signal and gradient, by depth",
+    "report": "make the page of a comparison again from its JSON",
+}
+"""The commands, each with the line that --help shows for it."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code: 0, 2 for bad usage, 130 after an interrupt."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        if words and words[0] in COMMANDS:
+            return _run(words[0], words[1:])
+        _top().parse_args(words or ["--help"])
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("normula: interrupted", file=sys.stderr)
+        return 130
+    return 0
+
+
+def _run(name: str, words: Sequence[str]) -> int:
+    command = import_module(f"normula.cli.{name}_command")
+    parser = argparse.ArgumentParser(prog=f"normula {name}", description=command.__doc__, allow_abbrev=False)
+    command.arguments(parser)
+    said: set[str] = set()
+
+    def say_once(message: Warning | str, *_: object, **__: object) -> None:
+        if str(message) not in said:
+            said.add(str(message))
+            print(f"normula {name}: warning: {message}", file=sys.stderr)
+
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = say_once
+            code = command.run(parser.parse_args(words))
+        sys.stdout.flush()
+    except (ValueError, ImportError) as error:
+        print(f"normula {name}: {error}", file=sys.stderr)
+        return 2
+    assert isinstance(code, int)
+    return code
+
+
+def _top() -> argparse.ArgumentParser:
+    lines = "\n".join(f"  {name:<10} {text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="normula",
+        usage="normula COMMAND [ARGS]",
+        description="Where does a network normalise, what does that do to training, and what should I use?",
+        epilog=f"commands:\n{lines}\n\nnormula COMMAND --help tells more; every command takes --json.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    parser.add_argument("command", type=_known, help=argparse.SUPPRESS)
+    return parser
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from normula import __version__
+
+        print(f"normula {__version__}")
+        parser.exit()
+
+
+def _known(word: str) -> str:
+    from normula.formula.errors import nearest
+
+    raise argparse.ArgumentTypeError(f"no command is called {word!r}{nearest(word, COMMANDS)}; see normula --help")

@@ -1,0 +1,28 @@
+"""The named placements, each with its formula."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from normula.catalog import entries
+from normula.cli.options import json_option
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """No options but --json."""
+    json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print one line a placement."""
+    if options.json:
+        data = [
+            {**entry.placement.to_dict(), "title": entry.title, "aliases": list(entry.aliases)} for entry in entries()
+        ]
+        print(json.dumps(data, indent=1))
+        return 0
+    widths = [max(len(text) for text in column) for column in zip(*((e.name, e.title) for e in entries()), strict=True)]
+    for entry in entries():
+        print(f"{entry.name:<{widths[0]}}  {entry.title:<{widths[1]}}  {entry.placement.formula}")
+    return 0

@@ -1,0 +1,192 @@
+"""Here lives Explanation: all that a formula says of itself, and what is known of it."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from normula.catalog import Entry, names_of, placement
+from normula.formula import Formula, Placement
+from normula.formula.tree import Number
+from normula.formula.words import INNER, NORMS
+from normula.spec import Spec, plan
+from normula.spec.plan import BUILT_IN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """A placement explained.
+
+    Attributes:
+        placement: the formula and what surrounds it.
+        entry: what the catalogue knows of it; None where it has no known name.
+        others: entries with the same formula and other surroundings.
+        layer: the formula of a whole layer.
+        added: what it adds to a layer and to the stack, compared with x + f(x).
+        cautions: what is unusual about it.
+    """
+
+    placement: Placement
+    entry: Entry | None
+    others: tuple[Entry, ...]
+    layer: Formula
+    added: str
+    cautions: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        formula, entry = self.placement.formula, self.entry
+        data: dict[str, Any] = {
+            **self.placement.to_dict(),
+            "layer": str(self.layer),
+            "words": formula.words,
+            "latex": formula.latex,
+            "skip": formula.skip,
+            "drawing": formula.drawing(),
+            "added": self.added,
+            "names": list(entry.names) if entry else [],
+            "same_formula": [other.name for other in self.others],
+            "cautions": list(self.cautions),
+        }
+        if entry:
+            data |= {
+                "paper": str(entry.paper) if entry.paper else None,
+                "origin": entry.origin,
+                "users": [{"model": user.model, "source": user.source, "sure": user.sure} for user in entry.users],
+                "cost": entry.cost,
+                "when": entry.when,
+                "when_not": entry.when_not,
+                "advice_source": entry.advice_source,
+                "predicts": [{"statement": p.statement, "source": p.source} for p in entry.predicts],
+                "notes": list(entry.notes),
+                "initial_source": entry.initial_source,
+            }
+        return data
+
+    def __str__(self) -> str:
+        """For a terminal of 80 columns."""
+        formula, entry = self.placement.formula, self.entry
+        known = f"{entry.title} ({', '.join(entry.aliases)})" if entry else "no known name"
+        lines = [str(formula), "", *_paragraph(known), "", formula.drawing(), "", *_paragraph(formula.words), ""]
+        lines += _field("layer", str(self.layer)) if formula.is_step else []
+        lines += _field("before and after", f"embed {self.placement.embed}, final {self.placement.final}")
+        for name, start in self.placement.streams:
+            lines += _field(f"stream {name}", f"starts as {start}")
+        lines += _field("skip path", f"dx'/dx = {formula.skip}")
+        lines += _field("adds", self.added)
+        if self.placement.initial and entry:
+            factor = self.placement.initial
+            rule = factor.rule + (f", times {factor.factor} on {', '.join(factor.on)}" if factor.factor else "")
+            lines += _field("initial weights", f"{rule}. {entry.initial_source}")
+        if entry:
+            lines += _field("paper", str(entry.paper)) if entry.paper else _field("origin", entry.origin or "")
+            for constant in entry.constants:
+                lines += _field("constant", f"{constant.expr}: {constant.meaning}")
+            models = [user.model + ("" if user.sure else " (said, not read)") for user in entry.users]
+            lines += _field("used by", "; ".join(models)) if models else []
+            lines += _field("cost", entry.cost)
+            lines += _field("take it", entry.when)
+            lines += _field("leave it", entry.when_not)
+            lines += _field("source", entry.advice_source)
+            for note in entry.notes:
+                lines += _field("note", note)
+        for other in self.others:
+            lines += _field("see also", f"{other.name}: the same formula, final {other.placement.final}")
+        for caution in self.cautions:
+            lines += _field("caution", caution)
+        return "\n".join(lines)
+
+
+def explain(what: str | Formula | Placement) -> Explanation:
+    """Explain a placement by its name, or any formula.
+
+        >>> explain("pre").entry.title
+        'Pre-LN'
+
+    Raises:
+        ValueError: no placement is called so.
+        FormulaError: the text is no name and no formula.
+    """
+    placed = placement(what)
+    known = names_of(placed.formula)
+    same = [entry for entry in known if entry.placement.computes_as(placed)]
+    entry = next((one for one in same if one.name == placed.name), same[0] if same else None)
+    return Explanation(
+        placement=placed,
+        entry=entry,
+        others=tuple(other for other in known if other is not entry),
+        layer=placed.formula.layer(),
+        added=_added(placed),
+        cautions=tuple(_cautions(placed)),
+    )
+
+
+def _added(placed: Placement) -> str:
+    """Norms, gains and their numbers, counted on the plan of a small stack."""
+    formula = placed.formula.layer()
+    if any(gain.start is None for gain in formula.gains):
+        return "a learned factor whose start is not stated"
+    inner = sum(len(call.inner) for call in formula.calls)
+    words = [_counted(len(formula.norms), "norm", "no norm")]
+    words += [_counted(inner, "inner norm")] if inner else []
+    words += [_counted(len(formula.gains), "learned factor")] if formula.gains else []
+    around = len(placed.embed.norms) + len(placed.final.norms)
+    text = f"{' and '.join(words)} a layer, {_counted(around, 'norm', 'none')} around the stack"
+    if set(formula.sublayers) <= set(BUILT_IN):
+        text += f"; with LayerNorm at width D = 64, {_numbers(placed)}"
+    return text
+
+
+def _numbers(placed: Placement) -> str:
+    """Learned numbers that the placement itself holds, in a layer and around the stack."""
+    few, many = (_constants(placed, layers) for layers in (1, 2))
+    return f"{many - few} numbers a layer and {2 * few - many} around"
+
+
+def _constants(placed: Placement, layers: int) -> int:
+    total = 0
+    for parameter in plan(Spec(placement=placed, layers=layers, width=64)).parameters.values():
+        if parameter.role.kind == "constant":
+            size = 1
+            for length in parameter.shape:
+                size *= length
+            total += size
+    return total
+
+
+def _cautions(placed: Placement) -> list[str]:
+    formula = placed.formula
+    said = []
+    kept = formula.skip == "1" and not placed.final.norms
+    if kept and any(word in NORMS for word in formula.norms):
+        said.append(
+            "The stream is never normalised, and no norm closes the stack: what leaves it grows with depth. "
+            "Pre-LN as published ends with a norm."
+        )
+    direct = [call for call in formula.calls if call.word in INNER and "attn" in formula.layer().sublayers]
+    enters = any(site.endswith("norm_in") for site in formula.sites)
+    outside = formula.norms and not enters and formula.skip == "1"
+    if outside and not any(call.inner for call in direct):
+        said.append(
+            "Nothing normalises what enters a sublayer: attention's logits are quadratic in a stream that grows. "
+            "With Xavier weights this explodes in deep stacks; qk=norm cures it."
+        )
+    if any(gain.start == Number(Fraction(0)) for gain in formula.gains):
+        said.append(
+            "A gain that starts at 0 makes every step the identity: the sublayers' gradients start at exactly 0."
+        )
+    return said
+
+
+def _counted(number: int, noun: str, none: str = "none") -> str:
+    return none if number == 0 else f"{number} {noun}{'s' if number > 1 else ''}"
+
+
+def _field(name: str, text: str) -> list[str]:
+    return textwrap.wrap(text, 80, initial_indent=f"{name:<17} ", subsequent_indent=" " * 18, break_on_hyphens=False)
+
+
+def _paragraph(text: str) -> list[str]:
+    return textwrap.wrap(text, 80, break_on_hyphens=False)
