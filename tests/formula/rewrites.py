@@ -125,7 +125,7 @@ def same(part: Expr, number: bool) -> Iterator[Expr]:
 def other(part: Expr, number: bool) -> Iterator[Expr]:
     """What a part is not equal to: a norm more or less, another factor, a term less, a call that changes place."""
     if number:
-        yield Binary("+", part, Number(Fraction(1, 3)))
+        yield Binary("+", part, Number(Fraction(2, 5)))
         yield Binary("*", part, Name("L"))
         return
     yield Call("norm", part)

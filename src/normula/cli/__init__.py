@@ -6,8 +6,8 @@ import argparse
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from importlib import import_module
-from typing import Sequence
 
 COMMANDS = {
     "list": "the named placements",

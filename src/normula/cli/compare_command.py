@@ -1,10 +1,14 @@
-"""Placements side by side: drawn, measured at initialisation and over the first steps, trained against each
-other under two rules of initial weights; ends with a verdict, and a page that works offline."""
+"""Placements side by side, from their drawings to a verdict.
+
+They are drawn, measured at initialisation and over the first training steps, and trained against each other
+under two rules of initial weights. The page works offline.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from normula.cli.options import flat, json_option, rates, whole
 from normula.cli.progress import progress
@@ -68,9 +72,9 @@ def run(options: argparse.Namespace) -> int:
     return 130 if len(found.trials) < found.planned else 0
 
 
-def _chosen(options: argparse.Namespace) -> dict[str, object]:
+def _chosen(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given; the others keep their defaults."""
-    given = {name: getattr(options, name, None) for name in DEFAULT.to_dict()}
+    given: dict[str, Any] = {name: getattr(options, name, None) for name in DEFAULT.to_dict()}
     given = {name: value for name, value in given.items() if value is not None}
     for name in ("warmup", "init", "depths"):
         if name in given:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import shutil
-import sys
 
 from normula.cli.options import json_option
 from normula.explain import explain

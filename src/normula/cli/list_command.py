@@ -10,12 +10,20 @@ from normula.cli.options import json_option
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """No options but --json."""
+    """How to print."""
+    parser.add_argument("--markdown", action="store_true", help="print the catalogue's page of the documentation")
     json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
     """Print one line a placement."""
+    if options.json and options.markdown:
+        raise ValueError("--json and --markdown are two forms of the same list; choose one")
+    if options.markdown:
+        from normula.report.catalogue_page import catalogue_page
+
+        print(catalogue_page(), end="")
+        return 0
     if options.json:
         data = [
             {**entry.placement.to_dict(), "title": entry.title, "aliases": list(entry.aliases)} for entry in entries()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from typing import Callable, TypeVar
+from collections.abc import Callable
+from typing import TypeVar
 
 N = TypeVar("N")
 

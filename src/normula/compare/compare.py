@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, replace
-from typing import Any, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from normula.catalog import names_of, placement
 from normula.compare.verdict import verdict
@@ -156,7 +157,7 @@ class _Plan:
         """Run all jobs; an interrupt keeps what is there."""
         jobs = self._jobs()
         try:
-            for done, (place, result) in enumerate(run_all(jobs, self.settings.workers or cores()), start=1):
+            for done, (_, result) in enumerate(run_all(jobs, self.settings.workers or cores()), start=1):
                 report(done, len(jobs), self._take(result))
         except KeyboardInterrupt:
             self.interrupted = True

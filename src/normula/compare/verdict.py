@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from statistics import fmean
-from typing import Iterable, Sequence
 
 from normula.race.outcome import MARGIN
 from normula.record import Contestant, DepthPoint, Flow, Share, Statement, Trial
@@ -66,8 +66,8 @@ def verdict(
         said.append(
             Statement(
                 kind="caution",
-                text=f"Small models and {_count(len({t.seed for t in trials}), 'seed')}: this shows what is stable here, "
-                "not which placement is better in a long run. Ranges in brackets are the smallest and largest over the "
+                text=f"Small models and {_count(len({t.seed for t in trials}), 'seed')}: this shows what is stable "
+                "here, not which placement is better in a long run. Ranges in brackets are the smallest and largest over the "
                 f"seeds; stuck means less than {MARGIN} nats better than the byte frequencies alone "
                 f"({trials[0].stuck_loss:.2f} nats).",
             )
@@ -166,8 +166,10 @@ def _warmup(titles: dict[str, str], trials: Sequence[Trial]) -> Iterable[Stateme
         failed = [sum(t.outcome != "learned" for t in group) for group in (without, warmed)]
         if not any(failed):
             continue
-        text = f"{title} fails in {failed[0]} of {len(without)} runs without warmup and in {failed[1]} of {len(warmed)} with."
-        yield Statement(kind="factor", text=text)
+        rates = [f"{count} of {len(group)} runs" for count, group in zip(failed, (without, warmed), strict=True)]
+        same = failed[0] * len(warmed) == failed[1] * len(without)
+        text = f"{title} fails in {rates[0]} without warmup and in {rates[1]} with"
+        yield Statement(kind="factor", text=text + (": warmup makes no difference to that here." if same else "."))
 
 
 def _edges(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[str]) -> Iterable[Statement]:
@@ -205,9 +207,9 @@ def _depth(contestants: Sequence[Contestant], depths: Sequence[DepthPoint]) -> I
             continue
         yield Statement(
             kind="flow",
-            text=f"{one.title} at initialisation: of a gradient of 1 at the output, {first.input_gradient[0]:.2g} reaches "
-            f"the input at depth {first.depth} and {last.input_gradient[0]:.2g} at depth {last.depth}; the skip path alone "
-            f"carries {first.skip_gradient[0]:.2g} and {last.skip_gradient[0]:.2g}.",
+            text=f"{one.title} at initialisation: of a gradient of 1 at the output, {first.input_gradient[0]:.2g} "
+            f"reaches the input at depth {first.depth} and {last.input_gradient[0]:.2g} at depth {last.depth}; the skip "
+            f"path alone carries {first.skip_gradient[0]:.2g} and {last.skip_gradient[0]:.2g}.",
         )
 
 

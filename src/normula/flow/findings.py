@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
-from typing import Callable, Iterable, Sequence
 
 from normula.flow.growth import growth
 from normula.record import Finding, Pass
@@ -63,7 +63,8 @@ def _void(start: Sequence[Pass], spec: Spec, probe: str) -> Iterable[Finding]:
     yield Finding(
         kind="void-probe",
         weight="void",
-        text=f"Void: {why}. The gradients below it are rounding errors, at any depth; they say nothing of vanishing. {cure}",
+        text=f"Void: {why}. The gradients below it are rounding errors, at any depth; they say nothing of vanishing. "
+        + cure,
     )
 
 
@@ -91,7 +92,8 @@ def _collapse(passes: Sequence[Pass]) -> Iterable[Finding]:
         yield Finding(
             kind="tokens-alike",
             weight="warning",
-            text=f"At {_when(steps[0])} the tokens are alike after the last layer: mean cosine {cosines[steps[0]]:.4f}.",
+            text=f"At {_when(steps[0])} the tokens are alike after the last layer: "
+            f"mean cosine {cosines[steps[0]]:.4f}.",
         )
     if not collapsed:
         return

@@ -132,7 +132,8 @@ class _Network:
             case Number(value=value):
                 return Value(np.array(float(value)))
             case Name(name=name):
-                return names[name] if name in names else Value(np.array(float(step.symbols[name])))
+                # a stream that cancels out of the formula need not exist, and its value has no effect
+                return names[name] if name in names else Value(np.array(float(step.symbols.get(name, 0.0))))
             case Gain(index=index):
                 # a gain that cancels out of the formula has no place in the model, and its value no effect
                 kept = step.formula.renumbering.get(index)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
-from typing import Callable, Mapping, Sequence
 
 import numpy as np
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from statistics import fmean
-from typing import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table

@@ -8,8 +8,9 @@ whose gradient is the chain of the skip path's derivatives and nothing else.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -189,7 +190,7 @@ def _pass(
     if not _ends_in_norm(model):
         trace.last_norm = None
     value = loss(output)
-    value.backward()
+    torch.autograd.backward(value)
     return start, trace, output, value.item()
 
 
@@ -211,7 +212,8 @@ def _norm_passes(last: tuple[Norm, Tensor, Tensor] | None) -> float:
     if last is None or last[0].kind not in ("layernorm", "rmsnorm", "l2norm"):
         return math.nan
     module, x, y = last
-    assert x.grad is not None and y.grad is not None
+    assert x.grad is not None
+    assert y.grad is not None
     weight = getattr(module, "weight", None)
     arriving = y.grad if weight is None else y.grad * weight.detach()
     centred = x.detach() - x.detach().mean(dim=-1, keepdim=True) if module.kind == "layernorm" else x.detach()
@@ -296,5 +298,5 @@ def _split(expr: Expr, branches: set[str], sign: int = 1) -> tuple[list[tuple[in
             return first[0] + second[0], first[1] + second[1]
         case Negative(value=value):
             return _split(value, branches, -sign)
-    term = [(sign, expr)]
+    term: list[tuple[int, Expr]] = [(sign, expr)]
     return (term, []) if _has_sublayer(expr, branches) else ([], term)

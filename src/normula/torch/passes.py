@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Callable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -94,6 +95,7 @@ def probe_loss(probe: str, seed: int, targets: Tensor | None) -> Loss:
 
     def random(output: Tensor) -> Tensor:
         direction = torch.tensor(np.random.default_rng([seed, 4]).standard_normal(output.shape), dtype=output.dtype)
-        return (output * (direction / torch.linalg.vector_norm(direction)).to(output.device)).sum()
+        unit = (direction / torch.linalg.vector_norm(direction)).to(output.device)
+        return torch.sum(output * unit)
 
     return random

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Callable, Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -63,7 +63,7 @@ def train(
             group["lr"] = lr * min(1.0, (step + 1) / warmup) if warmup else lr
         value = loss(model, next(batches))
         optimizer.zero_grad(set_to_none=True)
-        value.backward()
+        torch.autograd.backward(value)
         curve.append(value.item())
         if not math.isfinite(curve[-1]):
             return curve, math.nan

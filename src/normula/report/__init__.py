@@ -1,0 +1,26 @@
+"""Records shown: one offline page, a summary for the terminal, and files written whole or not at all."""
+
+from __future__ import annotations
+
+from normula.record import Comparison
+from normula.report.files import check_writable, write
+from normula.report.terminal import terminal
+
+__all__ = ["check_writable", "html", "terminal", "write"]
+
+
+def html(comparison: Comparison, *, command: str | None = None) -> str:
+    """A comparison as one page that needs no network and no script.
+
+    The same record gives the same text, to the byte.
+
+    Args:
+        comparison: the record.
+        command: what to type to repeat it; None for one worked out from the settings.
+
+    Returns:
+        HTML with its styles, drawings and charts inside, in light and in dark.
+    """
+    from normula.report.page import page  # loads matplotlib and Jinja, which the other functions do without
+
+    return page(comparison, command=command)
