@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -47,6 +49,17 @@ def build(spec: Spec, framework: str = "torch", modules: Mapping[str, Callable[[
     from normula.framework import room
 
     return room(framework).build(spec, modules=modules)
+
+
+class _Package(ModuleType):
+    """A room and its verb may share a name, such as flow: importing the room does not hide the verb."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

@@ -7,12 +7,13 @@ let hypothesis choose the part and the change, and give the new text.
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 from hypothesis import strategies as st
 
 from normula.formula.parse import parse
 from normula.formula.sites import streams
-from normula.formula.text import is_number, unparse
+from normula.formula.text import calls, is_number, unparse
 from normula.formula.tree import Assign, Binary, Call, Expr, Gain, Name, Negative, Number, Tree, rebuilt, walk
 from normula.formula.words import NORMS, SYMBOLS
 
@@ -31,7 +32,21 @@ def rewritten(draw: st.DrawFn, text: str) -> str:
 @st.composite
 def mutated(draw: st.DrawFn, text: str) -> str:
     """The text of a formula with one change after which it means something else, as a rule."""
-    return unparse(draw(changed(parse(text), other)))
+    tree = parse(text)
+    split = with_a_use_split(tree)
+    return unparse(draw(st.sampled_from(split)) if split and draw(st.booleans()) else draw(changed(tree, other)))
+
+
+def with_a_use_split(tree: Tree) -> list[Tree]:
+    """The trees in which one reader of a named value makes that value anew: two calls where there was one."""
+    found = []
+    for place, (named, reader) in enumerate(pairwise(tree.statements), start=1):
+        if {call.word for call in calls(named.value)} == {"l2norm"}:
+            continue  # it has no parameters: two of the same value agree, which is true and not folded in
+        for number, part in enumerate(walk(reader.value)):
+            if part == Name(named.name):
+                found.append(replaced(tree, place, number, named.value))
+    return found
 
 
 @st.composite
@@ -133,9 +148,8 @@ def other(part: Expr, number: bool) -> Iterator[Expr]:
     yield Negative(part)
     match part:
         case Call(word=word, argument=argument, inner=inner):
-            if word in NORMS or word == "stop":
-                yield argument
             if word in NORMS:
+                yield argument
                 yield replace(part, word="rmsnorm" if word != "rmsnorm" else "layernorm")
             if isinstance(argument, Call) and not inner and not argument.inner:
                 yield replace(argument, argument=replace(part, argument=argument.argument))
@@ -149,7 +163,6 @@ def other(part: Expr, number: bool) -> Iterator[Expr]:
             yield right if part.op == "*" and not is_number(right) else left
         case Name(name="x" | "y" as name):
             yield Name("y" if name == "x" else "x")
-            yield Call("stop", part)
 
 
 def positive(part: Expr) -> bool:

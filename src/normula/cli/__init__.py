@@ -23,12 +23,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code: 0, 2 for bad usage, 130 after an interrupt."""
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        if words and words[0] in COMMANDS:
-            return _run(words[0], words[1:])
-        _top().parse_args(words or ["--help"])
-    except BrokenPipeError:  # the reader of our output has seen enough
+        try:
+            if words and words[0] in COMMANDS:
+                return _run(words[0], words[1:])
+            _top().parse_args(words or ["--help"])
+        finally:
+            sys.stdout.flush()  # what is wrong with stdout shows here, not after the last line of the program
+    except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
+            return 0
+        print(f"normula: {error}", file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print("normula: interrupted", file=sys.stderr)
         return 130
@@ -50,7 +56,6 @@ def _run(name: str, words: Sequence[str]) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = say_once
             code = command.run(parser.parse_args(words))
-        sys.stdout.flush()
     except (ValueError, ImportError) as error:
         print(f"normula {name}: {error}", file=sys.stderr)
         return 2

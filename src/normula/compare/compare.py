@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from normula.record import (
     Trial,
     environment,
 )
-from normula.spec import Spec
+from normula.spec import Spec, plan
 
 Report = Callable[[int, int, str], None]
 
@@ -68,6 +69,8 @@ class Settings:
     workers: int | None = None
 
     def __post_init__(self) -> None:
+        if self.data is not None:
+            object.__setattr__(self, "data", os.fspath(self.data))  # a path travels as text in the record
         for name in ("lr", "warmup", "init", "depths"):
             values = getattr(self, name)
             if not values or len(set(values)) < len(values):
@@ -78,6 +81,8 @@ class Settings:
         for name in ("steps", "batch", "context", "seeds"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is at least 1, not {getattr(self, name)!r}")
+        if self.flow_steps < 0:
+            raise ValueError(f"flow_steps is at least 0, not {self.flow_steps!r}")
         for updates in self.warmup:
             if not 0 <= updates < max(self.steps, 1):
                 raise ValueError(f"a warmup is from 0 to fewer than the {self.steps} steps, not {updates!r}")
@@ -119,9 +124,9 @@ def compare(
         raise ValueError(f"give settings or fields, not both: {', '.join(values)}")
     placed = _distinct(placement(one) for one in placements)
     text = corpus(chosen.data, chosen.context)
-    plan = _Plan(chosen, placed)
-    plan.collect(report)
-    trials = tuple(sorted(plan.trials, key=lambda t: (t.name, t.init, t.lr, t.warmup, t.seed)))
+    work = _Plan(chosen, placed)
+    work.collect(report)
+    trials = tuple(sorted(work.trials, key=lambda t: (t.name, t.init, t.lr, t.warmup, t.seed)))
     contestants = tuple(_contestant(one) for one in placed)
     shares = effects(trials)
     stuck_loss = trials[0].stuck_loss if trials else math.nan
@@ -129,13 +134,13 @@ def compare(
         contestants=contestants,
         settings=chosen.to_dict(),
         data={"name": text.name, "digest": text.digest, "stuck_loss": stuck_loss},
-        flows=tuple(plan.flows),
-        depths=tuple(sorted(plan.depths, key=lambda p: (p.name, p.init, p.width, p.depth))),
-        popular=tuple(plan.popular),
+        flows=tuple(work.flows),
+        depths=tuple(sorted(work.depths, key=lambda p: (p.name, p.init, p.width, p.depth))),
+        popular=tuple(work.popular),
         trials=trials,
-        planned=len(plan.entries),
+        planned=len(work.entries),
         shares=shares,
-        verdict=verdict(contestants, trials, len(plan.entries), shares, plan.flows, plan.depths),
+        verdict=verdict(contestants, trials, len(work.entries), shares, work.flows, work.depths),
         environment=environment("torch"),
         seconds=time.perf_counter() - start,
     )
@@ -147,6 +152,9 @@ class _Plan:
     def __init__(self, settings: Settings, placed: Sequence[Placement]) -> None:
         self.settings, self.placed = settings, placed
         self.entries = [self._entry(*point) for point in self._grid()]
+        for one in placed:  # what cannot be built is found here, not in the middle of the work
+            for spec in (self._spec(one, settings.init[0], 0), *(self._stack(one, depth) for depth in settings.depths)):
+                plan(spec)
         self.flows: list[Flow] = []
         self.depths: list[DepthPoint] = []
         self.popular: list[PopularPoint] = []
@@ -187,7 +195,7 @@ class _Plan:
             Job(_training_flow, (self._spec(one, s.init[0], 0), s.flow_steps, _middle(s.lr), s.data, s.context))
             for one in self.placed
         ]
-        jobs += [Job(popular, (one, (1, *s.depths))) for one in self.placed if one.formula.is_step and not one.streams]
+        jobs += [Job(popular, (one, sorted({1, *s.depths}))) for one in self.placed if _is_popular(one)]
         for depth in sorted(s.depths, reverse=True):
             jobs += [Job(_depth_point, (self._stack(one, depth), s.probe)) for one in self.placed]
         return jobs + [Job(run, (entry,)) for entry in self.entries]
@@ -253,11 +261,20 @@ def _middle(values: Sequence[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
+def _is_popular(one: Placement) -> bool:
+    """Whether it can stand in the popular figure, whose blocks are one linear map each."""
+    inner = any(call.inner for formula in one.formulas for call in formula.calls)
+    return one.formula.is_step and not one.streams and not inner
+
+
 def _distinct(placed: Iterable[Placement]) -> list[Placement]:
     found: list[Placement] = []
     for one in placed:
-        if one.name in [other.name for other in found]:
-            raise ValueError(f"{one.name} is given twice; a comparison needs different placements")
+        for other in found:
+            if one.name == other.name:
+                raise ValueError(f"{one.name} is given twice; a comparison needs different placements")
+            if one.computes_as(other):
+                raise ValueError(f"{other.name} and {one.name} are the same; a comparison needs different placements")
         found.append(one)
     if not found:
         raise ValueError("a comparison needs at least one placement, such as pre or x + f(norm(x))")

@@ -52,7 +52,8 @@ def verdict(
             )
         )
     if trials:
-        titles = {one.name: one.title for one in contestants}
+        ran = {trial.name for trial in trials}  # after an interrupt some may not have had their turn
+        titles = {one.name: one.title for one in contestants if one.name in ran}
         inits = list(dict.fromkeys(trial.init for trial in trials))
         said += _headline(titles, trials, inits)
         said += _outcomes(titles, trials, inits)
@@ -77,15 +78,15 @@ def verdict(
 
 def _headline(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[str]) -> Iterable[Statement]:
     """Who learns and who does not, under each rule of initial weights."""
-    failing = {
-        init: [name for name in titles if not any(t.outcome == "learned" for t in _of(trials, name, init))]
-        for init in inits
+    learns = {
+        name: {init: any(t.outcome == "learned" for t in of) for init in inits if (of := _of(trials, name, init))}
+        for name in titles
     }
-    always = [name for name in titles if all(name in failing[init] for init in inits)]
-    some = [name for name in titles if name not in always and any(name in failing[init] for init in inits)]
+    always = [name for name in titles if not any(learns[name].values())]
+    some = [name for name in titles if name not in always and not all(learns[name].values())]
     for name in some:
-        bad = [INIT_WORDS[init] for init in inits if name in failing[init]]
-        good = [INIT_WORDS[init] for init in inits if name not in failing[init]]
+        bad = [INIT_WORDS[init] for init, does in learns[name].items() if not does]
+        good = [INIT_WORDS[init] for init, does in learns[name].items() if does]
         yield Statement(
             kind="headline",
             text=f"{titles[name]} does not learn with {_and(bad)} at any rate tried, and does with {_and(good)}: "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -130,7 +129,6 @@ class Copy:
         return Batch(ids, ids)
 
 
-@cache
 def task(name: str = "text", path: str | None = None, context: int | None = None) -> Task:
     """A task by name; `path` is the user's text, `context` the tokens that a model sees at once.
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import sysconfig
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -82,15 +85,14 @@ def _is_binary(data: bytes) -> bool:
     return False
 
 
+@cache
 def _standard_library() -> Corpus:
     """Sources of the standard library, in order of their names; every tenth file is for validation."""
     folder = Path(sysconfig.get_paths()["stdlib"])
     skipped = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__", "lib2to3"}
     parts: tuple[list[bytes], list[bytes]] = ([], [])
     size = count = 0
-    for path in sorted(folder.rglob("*.py")):
-        if skipped & set(path.relative_to(folder).parts):
-            continue
+    for path in sorted(_sources(folder, skipped)):
         data = path.read_bytes()
         if not data:
             continue
@@ -99,6 +101,12 @@ def _standard_library() -> Corpus:
         if size > STANDARD_LIBRARY_BYTES:
             break
     return _corpus("Python's standard library", b"\n".join(parts[0]), b"\n".join(parts[1]))
+
+
+def _sources(folder: Path, skipped: set[str]) -> Iterator[Path]:
+    for here, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if name not in skipped]
+        yield from (Path(here, name) for name in names if name.endswith(".py"))
 
 
 def _corpus(name: str, train: bytes, validation: bytes) -> Corpus:

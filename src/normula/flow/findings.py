@@ -13,6 +13,9 @@ from normula.spec import Spec
 NULL = 1e-3
 """A last norm that lets less than this share of the gradient through leaves rounding, not a measurement."""
 
+NARROW_NULL = 0.1
+"""The same over one or two features, where epsilon moves tokens that are near to constant."""
+
 COLLAPSED = 1 - 1e-5
 """Tokens whose mean cosine is above this are one token: what is left of their difference is near rounding."""
 
@@ -23,22 +26,24 @@ HALF_LARGEST = 65504.0
 """Largest number of float16."""
 
 
-def findings(passes: Sequence[Pass], spec: Spec, probe: str) -> tuple[Finding, ...]:
-    """All that the passes show, what makes the measurement void first."""
+def findings(passes: Sequence[Pass], spec: Spec, probe: str, last: int = 0) -> tuple[Finding, ...]:
+    """All that the passes show, what makes the measurement void first; `last` is the last step asked for."""
     if not passes:
         return ()
-    start = [one for one in passes if one.training_step == 0] or list(passes)
+    first = min(one.training_step for one in passes)
+    start = [one for one in passes if one.training_step == first]
     found: list[Finding] = []
     found += _void(start, spec, probe)
-    found += _not_finite(passes)
+    found += _not_finite(passes, first)
+    found += _ended(passes, last)
     void = any(finding.weight == "void" for finding in found)
     found += _collapse(passes)
     if not void:
         found += _gradient(start)
-        found += _dead(start)
+        found += _dead(start) if first == 0 else ()
     found += _growth(start)
     found += _overflow(passes)
-    if not void and max(one.training_step for one in passes) == 0:
+    if not void and last == 0:
         text = "Initialisation alone does not say whether a stack trains: look at the first training steps as well."
         found.append(Finding(kind="initialisation-only", weight="note", text=text))
     order = ("void", "warning", "note")
@@ -47,12 +52,12 @@ def findings(passes: Sequence[Pass], spec: Spec, probe: str) -> tuple[Finding, .
 
 def _void(start: Sequence[Pass], spec: Spec, probe: str) -> Iterable[Finding]:
     shares = [one.norm_passes for one in start if not math.isnan(one.norm_passes)]
-    if not shares or max(shares) >= NULL:
+    if not shares or max(shares) >= (NARROW_NULL if spec.width <= 2 else NULL):
         return
     passes = f"it lets {max(shares):.0e} of the gradient through"
     if spec.width <= 2:
         why, cure = (
-            f"a norm over {spec.width} feature(s) has an output that cannot move, and {passes}",
+            f"a norm over {spec.width} feature{'s' if spec.width > 1 else ''} has an output that cannot move, and {passes}",
             "Use a larger width.",
         )
     else:
@@ -68,7 +73,7 @@ def _void(start: Sequence[Pass], spec: Spec, probe: str) -> Iterable[Finding]:
     )
 
 
-def _not_finite(passes: Sequence[Pass]) -> Iterable[Finding]:
+def _not_finite(passes: Sequence[Pass], first: int) -> Iterable[Finding]:
     for one in passes:
         for step in one.steps:
             if not math.isfinite(step.rms_after):
@@ -76,11 +81,29 @@ def _not_finite(passes: Sequence[Pass]) -> Iterable[Finding]:
                 where = "the input already" if input_bad else f"layer {step.layer}, {step.name}"
                 yield Finding(
                     kind="not-finite",
-                    weight="void" if input_bad else "warning",
+                    weight="void" if input_bad and one.training_step == first else "warning",
                     text=f"The stream is not finite (seed {one.seed}, training step {one.training_step}); "
                     f"the first such value: {where}.",
                 )
                 return
+
+
+def _ended(passes: Sequence[Pass], last: int) -> Iterable[Finding]:
+    """Training that stopped before the last step asked for, which it does when a loss is not finite."""
+    reached = {seed: max(one.training_step for one in passes if one.seed == seed) for seed in _seeds(passes)}
+    short = {seed: step for seed, step in reached.items() if step < last}
+    if short:
+        seeds = ", ".join(map(str, short))
+        yield Finding(
+            kind="training-ended",
+            weight="warning",
+            text=f"Training ended before step {last} with seed {seeds}, because the loss was not finite; "
+            f"the last pass is of step {min(short.values())}.",
+        )
+
+
+def _seeds(passes: Sequence[Pass]) -> list[int]:
+    return list(dict.fromkeys(one.seed for one in passes))
 
 
 def _collapse(passes: Sequence[Pass]) -> Iterable[Finding]:
@@ -132,7 +155,7 @@ def _gradient(start: Sequence[Pass]) -> Iterable[Finding]:
         yield Finding(
             kind=f"gradient-{word}",
             weight="warning",
-            text=f"The gradient {word} at initialisation: {through:.1e} of it arrives at the input.",
+            text=f"The gradient {word} at {_when(start[0].training_step)}: {through:.1e} of it arrives at the input.",
         )
     yield Finding(
         kind="skip-path",
@@ -160,9 +183,10 @@ def _growth(start: Sequence[Pass]) -> Iterable[Finding]:
         return
     first, last = (_mean(start, None, lambda one, i=i: one.steps[i].rms_after) for i in (0, -1))  # type: ignore[misc]
     n = len(start[0].steps)
+    base = f"(n + {law.offset})" if law.offset else "n"
     how = {
         "flat": "keeps its size",
-        "power": f"grows as n**{law.exponent:.2f} with the number of steps n",
+        "power": f"grows as {base}**{law.exponent:.2f} with the number of steps n",
         "exponential": f"grows by a factor {math.exp(law.exponent):.2f} at each step",
     }[law.kind]
     text = f"The stream {how}: RMS {first:.2f} after the first step, {last:.2f} after all {n} (R2 {law.r2:.2f})."

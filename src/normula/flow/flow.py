@@ -67,6 +67,8 @@ def flow(
     wanted = _training_steps(steps)
     if probe not in PROBES:
         raise ValueError(f"a probe is one of {', '.join(PROBES)}, not {probe!r}{nearest(str(probe), PROBES)}")
+    if min(batch, tokens) < 1:
+        raise ValueError(f"batch and tokens are at least 1, not {batch!r} and {tokens!r}")
     chosen = _seeds(seeds)
     frame = room(framework)
     trains = max(wanted) > 0
@@ -102,7 +104,7 @@ def flow(
         probe=probe,
         passes=found,
         growth=growth(at_start),
-        findings=findings(found, spec, probe),
+        findings=findings(found, spec, probe, max(wanted)),
         environment=environment(framework),
     )
 
@@ -147,3 +149,11 @@ def _check_input(spec: Spec, inputs: Any) -> None:
     if len(shape) != wanted or (wanted == 3 and shape[-1] != spec.width):
         expected = "(B, T) ids" if wanted == 2 else f"(B, T, {spec.width}) vectors"
         raise ValueError(f"this stack takes {expected}; the input has the shape {shape}")
+    if 0 in shape:
+        raise ValueError(f"an input has at least one token; this one has the shape {shape}")
+    if spec.vocab is not None:
+        ids = np.asarray(inputs)
+        if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= spec.vocab:
+            raise ValueError(
+                f"ids are whole numbers from 0 to {spec.vocab - 1}; the input has {ids.dtype} from {ids.min()} to {ids.max()}"
+            )

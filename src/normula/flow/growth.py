@@ -1,4 +1,10 @@
-"""The law by which the stream grows with depth: fitted, with how well it fits."""
+"""The law by which the stream grows with depth: fitted, with how well it fits.
+
+    RMS ~ (n + m)**p    or    RMS ~ exp(p n)
+
+Branches of equal size and independent directions add up to p = 1/2; m is the size of the stream before the first
+step, in steps: without it a stream that starts large looks as if it grew exponentially.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +20,7 @@ FLAT = 1.15
 
 
 def growth(passes: Sequence[Pass]) -> GrowthLaw | None:
-    """Fit log RMS, mean over seeds, against log n and against n; the better one is the law.
+    """Fit log RMS, mean over seeds, against log(n + m) and against n; the better one is the law.
 
     None with fewer than four steps, or where a size is not a finite positive number.
     """
@@ -25,9 +31,12 @@ def growth(passes: Sequence[Pass]) -> GrowthLaw | None:
     if math.exp(logs.max() - logs.min()) <= FLAT:
         return GrowthLaw(kind="flat", exponent=0.0, r2=1.0)
     n = np.arange(1, len(logs) + 1, dtype=np.float64)
-    power, exponential = _fit(np.log(n), logs), _fit(n, logs)
-    kind, (exponent, r2) = ("power", power) if power[1] >= exponential[1] else ("exponential", exponential)
-    return GrowthLaw(kind="power" if kind == "power" else "exponential", exponent=exponent, r2=r2)
+    # a larger m than there are steps makes every power an exponential
+    exponent, r2, offset = max(((*_fit(np.log(n + m), logs), m) for m in range(len(logs) + 1)), key=lambda fit: fit[1])
+    rate, exponential_r2 = _fit(n, logs)
+    if r2 >= exponential_r2:
+        return GrowthLaw(kind="power", exponent=exponent, offset=offset, r2=r2)
+    return GrowthLaw(kind="exponential", exponent=rate, r2=exponential_r2)
 
 
 def _fit(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:

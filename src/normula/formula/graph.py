@@ -253,10 +253,10 @@ class Builder:
             return function(expr.word, argument)
         if isinstance(argument, Scalar):
             raise Fault(f"{expr.word} takes a vector such as x, not a number", expr.argument.column)
-        if not argument.terms:
-            raise Fault("this value is zero everywhere", expr.argument.column)
         if expr.word == "stop":
             return self._stop(argument, expr.column)
+        if not argument.terms:
+            raise Fault("this value is zero everywhere", expr.argument.column)
         self._count_step(expr)
         return self._node(Applied(expr.word, argument, expr.inner, expr.index), expr.column)
 

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from normula.formula.errors import Fault, FormulaError, nearest
 from normula.formula.text import is_number, names
-from normula.formula.tree import Assign, Binary, Call, Expr, Gain, Name, Negative, Number, Tree
+from normula.formula.tree import Assign, Binary, Call, Expr, Gain, Name, Negative, Number, Tree, walk
 from normula.formula.words import CALLABLE, INNER, NAME, NORMS, RESERVED, STREAM, SUBLAYERS, SYMBOLS
 
 MAX_LENGTH: Final = 2000
@@ -49,7 +49,7 @@ def parse(text: str) -> Tree:
 
 def on_one_line(text: str) -> str:
     """The text as it is printed above a caret: each column as it was."""
-    return "".join(" " if char in "\n\r\t" else char for char in text)
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def parse_number(text: str) -> Expr:
@@ -61,7 +61,8 @@ def parse_number(text: str) -> Expr:
     tree = parse(text)
     expr = tree.statements[0].value
     bare = "=" not in text and len(tree.statements) == 1
-    if not bare or not is_number(expr) or any(name not in SYMBOLS for name in names(expr)):
+    learned = any(isinstance(part, Gain) for part in walk(expr))
+    if not bare or learned or not is_number(expr) or any(name not in SYMBOLS for name in names(expr)):
         raise FormulaError("here stands a number made of numbers and depth symbols", text=text, column=0)
     return expr
 
@@ -151,9 +152,9 @@ class _Reader:
                 return self._expr(operand, start, depth + 1)
             case ast.BinOp(left=left, op=operator, right=right):
                 if isinstance(operator, ast.BitXor):
-                    raise Fault("powers are written **, not ^", start + (left.end_col_offset or 0))
+                    raise Fault("powers are written **, not ^", self._after(left, start))
                 if type(operator) not in _OPERATORS:
-                    raise Fault("the operators are + - * / and **", start + (left.end_col_offset or 0))
+                    raise Fault("the operators are + - * / and **", self._after(left, start))
                 return Binary(
                     _OPERATORS[type(operator)],
                     self._expr(left, start, depth + 1),
@@ -169,18 +170,19 @@ class _Reader:
         if word not in CALLABLE:
             known = nearest(word, CALLABLE) or f"; the words are {', '.join(CALLABLE)}"
             raise Fault(f"{word!r} is not a word of the notation{known}", column)
-        if any(isinstance(argument, ast.Starred) for argument in node.args):
-            raise Fault("'*' does not stand before an argument", column)
+        for argument in (*node.args, *node.keywords):
+            if isinstance(argument, ast.Starred) or (isinstance(argument, ast.keyword) and argument.arg is None):
+                raise Fault("a star does not stand before an argument", start + argument.col_offset)
         if word == "gain":
             return self._gain(node, start, depth)
         if len(node.args) != 1:
             raise Fault(f"{word} takes one value, such as {word}(x); it has {len(node.args)}", column)
-        argument = self._expr(node.args[0], start, depth + 1)
+        value = self._expr(node.args[0], start, depth + 1)
         inner = tuple(sorted(_inner(word, keyword, start) for keyword in node.keywords))
         if len({site for site, _ in inner}) < len(inner) or {"qk", "qkv"} <= {site for site, _ in inner}:
             raise Fault("one norm for each inner site; qkv covers qk", column)
         own = word in SUBLAYERS or word in NORMS
-        return Call(word, argument, inner, self._count() if own else -1, column)
+        return Call(word, value, inner, self._count() if own else -1, column)
 
     def _gain(self, node: ast.Call, start: int, depth: int) -> Gain:
         column = start + node.col_offset
@@ -191,6 +193,11 @@ class _Reader:
             raise Fault("the second argument of gain can only be 'channel'", start + per.col_offset)
         value = self._expr(node.args[0], start, depth + 1)
         return Gain(value, per is not None, self._count(), column)
+
+    def _after(self, left: ast.expr, start: int) -> int:
+        """The column of the operator after an operand, which may stand in brackets."""
+        column = start + (left.end_col_offset or 0)
+        return column + len(self.line[column:]) - len(self.line[column:].lstrip(" )"))
 
     def _count(self) -> int:
         self.calls += 1

@@ -40,20 +40,25 @@ def run_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[int, Any]]:
     Raises:
         Exception: whatever a job raised.
     """
+    others = multiprocessing.active_children()
     with _one_thread():
         executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_quiet)
         try:
-            pending: dict[Future[Any], int] = {
-                executor.submit(job.function, *job.arguments): place for place, job in enumerate(jobs)
-            }
+            with _no_interrupt():
+                pending: dict[Future[Any], int] = {
+                    executor.submit(job.function, *job.arguments): place for place, job in enumerate(jobs)
+                }
             while pending:
                 done, _ = wait(pending, return_when=FIRST_COMPLETED)
                 for future in sorted(done, key=pending.__getitem__):
                     yield pending.pop(future), future.result()
         except BaseException:
             executor.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
+            ours = [process for process in multiprocessing.active_children() if process not in others]
+            for process in ours:
                 process.terminate()
+            for process in ours:
+                process.join()
             raise
         executor.shutdown()
 
@@ -71,6 +76,19 @@ def _one_thread() -> Iterator[None]:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
+
+
+@contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Processes started inside never see an interrupt from the keyboard; this one sees it afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _quiet() -> None:

@@ -59,8 +59,10 @@ def from_dict(kind: type[R], data: Any) -> R:
     """A record of this kind from what `to_dict` gave.
 
     Raises:
-        ValueError: the data are not such a record; the message says where.
+        ValueError: the data are not such a record, or of another schema; the message says where.
     """
+    if isinstance(data, dict) and data.get("schema", SCHEMA) != SCHEMA:
+        raise ValueError(f"a record of schema {SCHEMA} is read here; this one has schema {data['schema']!r}")
     try:
         return msgspec.convert(data, kind, strict=False)
     except msgspec.ValidationError as error:
@@ -71,7 +73,7 @@ def from_json(kind: type[R], text: str) -> R:
     """A record of this kind from JSON."""
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"this is not JSON: {error}") from None
     return from_dict(kind, data)
 

@@ -101,14 +101,16 @@ class GrowthLaw:
     """How the size of the stream grows with the number of steps n, fitted to the mean over seeds.
 
     Attributes:
-        kind: `flat`, `power` (n**exponent) or `exponential` (exp(exponent * n)).
+        kind: `flat`, `power` ((n + offset)**exponent) or `exponential` (exp(exponent * n)).
         exponent: of the law; 0 for flat.
+        offset: of a power, the size of the stream before the first step, in steps.
         r2: share of the variance of log RMS that the law explains.
     """
 
     kind: Literal["flat", "power", "exponential"]
     exponent: float
     r2: float
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,7 +71,9 @@ def _target(path: str | os.PathLike[str]) -> Path:
     """The file itself, behind symbolic links; refused where it cannot be one."""
     target = Path(os.path.realpath(path))
     if target.is_dir():
-        raise ValueError(f"a report is a file, and {path} is a folder; name a file in it, such as {target / 'report.html'}")
+        raise ValueError(
+            f"a report is a file, and {path} is a folder; name a file in it, such as {target / 'report.html'}"
+        )
     if not target.parent.exists():
         raise ValueError(f"the folder of a report must exist, and {target.parent} does not; make it or name another")
     if not target.parent.is_dir():
@@ -111,6 +113,8 @@ def _put(path: Path, data: bytes) -> None:
 def _refusal(path: str | os.PathLike[str], error: OSError) -> ValueError:
     if error.errno in _FULL:
         need = LEAST_FREE_BYTES // 2**20
-        return ValueError(f"a report needs {need} MiB of free space, and at {path} no such space is left; make room first")
+        return ValueError(
+            f"a report needs {need} MiB of free space, and at {path} no such space is left; make room first"
+        )
     reason = (error.strerror or str(error)).lower()
-    return ValueError(f"a report must be written, and {path} cannot be ({reason}); name another place with --out")
+    return ValueError(f"a report must be written, and {path} cannot be ({reason}); name another file")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 INITS: Final = {
     "xavier": "Xavier weights",
@@ -65,20 +65,9 @@ def plain(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
-def cleaned(value: Any) -> Any:
-    """A record's texts as `plain` gives them, however deep."""
-    match value:
-        case str():
-            return plain(value)
-        case dict():
-            return {cleaned(key): cleaned(item) for key, item in value.items()}
-        case list() | tuple():
-            return [cleaned(item) for item in value]
-    return value
-
-
 def count(amount: int, noun: str) -> str:
-    """
+    """An amount of a thing.
+
     >>> count(1, "seed"), count(2, "seed")
     ('1 seed', '2 seeds')
     """
@@ -86,7 +75,8 @@ def count(amount: int, noun: str) -> str:
 
 
 def listed(parts: Sequence[str]) -> str:
-    """
+    """As a sentence has it.
+
     >>> listed(["a", "b", "c"])
     'a, b and c'
     """

@@ -140,7 +140,7 @@ def measure(
         mask: (B, T), true where a token is real.
         is_loss: whether `loss` is a training loss, whose value is kept.
     """
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]
     before = [(parameter, parameter.grad) for parameter in model.parameters()]
     model.eval()
     for parameter, _ in before:
@@ -153,7 +153,8 @@ def measure(
     finally:
         for parameter, gradient in before:
             parameter.grad = gradient
-        model.train(was_training)
+        for module, mode in modes:
+            module.training = mode
     return Pass(
         seed=seed,
         training_step=training_step,
@@ -171,7 +172,7 @@ def _pass(
     model: Model, inputs: Tensor, loss: Loss, mask: Tensor | None, hold: bool
 ) -> tuple[Tensor, Trace, Tensor, float]:
     """Forward and backward; returns the embedded input and the output with their gradients."""
-    start = model.embedded(inputs)
+    start = model.embedded(inputs.detach())  # the caller's input collects no gradient
     start = _kept(start) if start.requires_grad else start.detach().requires_grad_()
     trace = Trace()
     visible = None if mask is None else model.visible(mask)
@@ -190,7 +191,8 @@ def _pass(
     if not _ends_in_norm(model):
         trace.last_norm = None
     value = loss(output)
-    torch.autograd.backward(value)
+    if value.requires_grad:  # with the sublayers held, nothing may be left to differentiate
+        torch.autograd.backward(value)
     return start, trace, output, value.item()
 
 

@@ -51,26 +51,27 @@ def train(
         The training loss at each step in nats, and the loss on the task's validation batch. Training ends
         early where a loss is not finite: the curve is then shorter, and its last value says what it became.
     """
-    torch.manual_seed(seed)  # dropout only: weights and data have generators of their own
-    model = build(spec)
-    optimizer = OPTIMISERS[optimiser](list(model.parameters()), lr)
-    batches = task.batches(seed, batch)
-    curve: list[float] = []
-    for step in range(steps):
+    with torch.random.fork_rng(devices=[]):  # the caller's generator stays as it is
+        torch.default_generator.manual_seed(seed)  # dropout only: weights and data have generators of their own
+        model = build(spec)
+        optimizer = OPTIMISERS[optimiser](list(model.parameters()), lr)
+        batches = task.batches(seed, batch)
+        curve: list[float] = []
+        for step in range(steps):
+            if observe is not None:
+                observe(step, model)
+            for group in optimizer.param_groups:
+                group["lr"] = lr * min(1.0, (step + 1) / warmup) if warmup else lr
+            value = loss(model, next(batches))
+            optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(value)
+            curve.append(value.item())
+            if not math.isfinite(curve[-1]):
+                return curve, math.nan
+            optimizer.step()
         if observe is not None:
-            observe(step, model)
-        for group in optimizer.param_groups:
-            group["lr"] = lr * min(1.0, (step + 1) / warmup) if warmup else lr
-        value = loss(model, next(batches))
-        optimizer.zero_grad(set_to_none=True)
-        torch.autograd.backward(value)
-        curve.append(value.item())
-        if not math.isfinite(curve[-1]):
-            return curve, math.nan
-        optimizer.step()
-    if observe is not None:
-        observe(steps, model)
-    return curve, evaluate(model, task)
+            observe(steps, model)
+        return curve, evaluate(model, task)
 
 
 def loss(model: nn.Module, batch: Batch) -> Tensor:

@@ -1,0 +1,158 @@
+"""Here lives the summary of a comparison for a terminal: drawings, verdict, tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich import box
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from normula.flow.findings import NULL
+from normula.formula import Formula, FormulaError
+from normula.record import Comparison
+from normula.report.contestants import Shown, shown
+from normula.report.runs import Grid, grid
+from normula.report.words import listed, number, plain
+
+_GAP = 4
+"""Columns between two drawings."""
+_STYLES = {"learned": "green", "stuck": "yellow", "diverged": "red", "": "dim"}
+_KINDS = {
+    "headline": "",
+    "difference": "Differences",
+    "factor": "What decided",
+    "flow": "Signal and gradient",
+    "caution": "Take care",
+}
+"""Kinds of statements in the order in which they are printed; outcomes stand in the tables."""
+
+
+def terminal(comparison: Comparison, console: Console) -> None:
+    """Print a comparison in short: drawings, verdict, outcomes, best losses, measurements that are void.
+
+    Args:
+        comparison: the record.
+        console: where to; at least 80 columns wide for all to fit.
+    """
+    contestants, runs = shown(comparison.contestants), grid(comparison)
+    _drawings(contestants, console)
+    _verdict(comparison, console)
+    if comparison.trials:
+        console.print(_outcomes(contestants, runs))
+        console.print(_best(contestants, runs))
+    else:
+        console.print("No training run was finished.")
+    for text in _voids(comparison, contestants):
+        console.print(_line(f"VOID  {text}", "bold"))
+
+
+def _line(text: str, style: str = "") -> Text:
+    """Never read as markup: a verdict has brackets."""
+    return Text(plain(text), style=style)
+
+
+def _drawings(contestants: Sequence[Shown], console: Console) -> None:
+    """As many beside each other as fit."""
+    blocks = [_drawing(one) for one in contestants]
+    row: list[list[str]] = []
+    for block in blocks:
+        if row and sum(_width(other) + _GAP for other in row) + _width(block) > console.width:
+            _print_row(row, console)
+            row = []
+        row.append(block)
+    if row:
+        _print_row(row, console)
+
+
+def _drawing(one: Shown) -> list[str]:
+    head = one.title if one.label == one.title else f"{one.label}: {one.title}"
+    try:
+        picture = Formula(one.formula).drawing().splitlines()
+    except FormulaError:  # a record by hand
+        picture = ["(no drawing)"]
+    lines = [head, *([one.formula] if one.formula != one.title else []), f"skip path: {one.contestant.skip}", ""]
+    return [plain(line) for line in lines] + picture
+
+
+def _width(block: Sequence[str]) -> int:
+    return max(map(len, block))
+
+
+def _print_row(row: Sequence[Sequence[str]], console: Console) -> None:
+    height = max(map(len, row))
+    for i in range(height):
+        parts = [(block[i] if i < len(block) else "").ljust(_width(block)) for block in row]
+        text = Text((" " * _GAP).join(parts).rstrip(), style="bold" if i == 0 else "")
+        console.print(text, overflow="ellipsis", no_wrap=True)
+    console.print()
+
+
+def _verdict(comparison: Comparison, console: Console) -> None:
+    for kind, title in _KINDS.items():
+        texts = [statement.text for statement in comparison.verdict if statement.kind == kind]
+        if not texts:
+            continue
+        if title:
+            console.print(Text(title, style="bold"))
+        for text in texts:
+            if title:
+                console.print(Padding(_line(f"- {text}"), (0, 0, 0, 1)))
+            else:
+                console.print(_line(text, "bold"))
+        console.print()
+
+
+def _outcomes(contestants: Sequence[Shown], runs: Grid) -> Table:
+    """One row a point of the grid, one column a placement."""
+    table = Table(title="Outcomes", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in ("weights", "warmup", "rate"):
+        table.add_column(name, justify="left" if name == "weights" else "right", no_wrap=True)
+    for one in contestants:
+        table.add_column(_line(one.label))
+    for init in runs.inits:
+        for warmup in runs.warmups:
+            for lr in runs.rates:
+                cells = [runs.cell(one.name, init, warmup, lr) for one in contestants]
+                texts = [Text(cell.words, style=_STYLES[cell.worst]) for cell in cells]
+                table.add_row(_line(init), str(warmup), f"{lr:g}", *texts)
+    return table
+
+
+def _best(contestants: Sequence[Shown], runs: Grid) -> Table:
+    """Each placement at its own best point."""
+    table = Table(
+        title="Best losses, nats", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for name in ("weights", "placement", "loss [range over seeds]", "rate", "warmup", "outcome"):
+        table.add_column(name, justify="right" if name in ("rate", "warmup") else "left")
+    for init in runs.inits:
+        for one in contestants:
+            best = runs.best(one.name, init)
+            if best is None:
+                table.add_row(_line(init), _line(one.label), "none finite", "", "", "")
+                continue
+            first = best.trials[0]
+            outcome = Text(best.words, style=_STYLES[best.worst])
+            table.add_row(_line(init), _line(one.label), Text(best.loss), f"{first.lr:g}", str(first.warmup), outcome)
+    return table
+
+
+def _voids(comparison: Comparison, contestants: Sequence[Shown]) -> Iterable[str]:
+    """What of the measurements says nothing."""
+    for flow in comparison.flows:
+        yield from (f"{flow.name}: {finding.text}" for finding in flow.findings if finding.weight == "void")
+    for one in contestants:
+        depths = [str(point.depth) for point in comparison.depths if point.name == one.name and point.void]
+        if depths:
+            yield f"{one.title}: the probe over depth was blind at {listed(depths)} layers."
+        passes = [
+            point.norm_passes for point in comparison.popular if point.name == one.name and point.norm_passes < NULL
+        ]
+        if passes:
+            yield (
+                f"{one.title} in the popular figure: its last norm lets {number(max(passes), 1)} of the gradient of "
+                "the summed output through. That it vanishes is a property of the sum, at any depth."
+            )
