@@ -190,7 +190,7 @@ def _parameters(spec: Spec, steps: tuple[Step, ...], given: Collection[str]) -> 
         for call in step.formula.calls:
             path = step.path(call.index)
             if call.word in NORMS:
-                found |= _norm(path, norm_kind(spec, call.word), spec.width)
+                found |= _norm(path, norm_kind(spec, call.word), spec.width, _gain_start(step, call, spec))
             elif step.kind(call) not in given:
                 found |= _sublayer(spec, path, step, call)
         for gain in step.formula.gains:
@@ -206,13 +206,25 @@ def norm_kind(spec: Spec, word: str) -> str:
     return spec.norm if word == "norm" else word
 
 
-def _norm(path: str, kind: str, width: int) -> dict[str, Parameter]:
-    return {
-        f"{path}.{parameter.name}": Parameter(
-            shape=parameter.shape(width), role=Role(kind="constant", start=parameter.start)
+def _norm(path: str, kind: str, width: int, gain: float | None = None) -> dict[str, Parameter]:
+    """The parameters of a norm; `gain` is where its weight starts, None for the kind's own start."""
+    found = {}
+    for parameter in NORM_KINDS[kind].parameters:
+        start = gain if gain is not None and parameter.name == "weight" else parameter.start
+        found[f"{path}.{parameter.name}"] = Parameter(
+            shape=parameter.shape(width), role=Role(kind="constant", start=start)
         )
-        for parameter in NORM_KINDS[kind].parameters
-    }
+    return found
+
+
+def _gain_start(step: Step, call: Call, spec: Spec) -> float | None:
+    """What the formula says that a norm's gain starts at."""
+    if call.start is None:
+        return None
+    kind = norm_kind(spec, call.word)
+    if all(parameter.name != "weight" for parameter in NORM_KINDS[kind].parameters):
+        raise ValueError(f"{step.formula} sets the start of a gain, and {kind} has none; leave out gain=")
+    return number(call.start, step.symbols)
 
 
 def _gain(gain: Gain, step: Step, width: int) -> Parameter:
