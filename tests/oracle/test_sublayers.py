@@ -9,9 +9,11 @@ import torch
 from torch.nn import functional
 
 from normula.oracle.activations import ACTIVATION_FUNCTIONS
+from normula.oracle.attention import attention, visibility
 from normula.oracle.differences import check_pullback
+from normula.oracle.mlp import mlp
 from normula.oracle.norms import Array
-from normula.oracle.sublayers import attention, linear, mlp
+from normula.oracle.steps import linear
 from normula.spec.kinds import ACTIVATIONS, NORM_KINDS
 
 pytestmark = pytest.mark.oracle
@@ -170,7 +172,7 @@ def test_the_two_gelus_are_two_functions() -> None:
 
 @pytest.mark.parametrize("inner", INNERS, ids=str)
 def test_attention_agrees_with_differences(inner: dict[str, str]) -> None:
-    options = dict(heads=HEADS, causal=True, mask=PADDING, inner=inner, eps=EPS)
+    options = dict(heads=HEADS, visible=visibility(T, causal=True, mask=PADDING), inner=inner, eps=EPS)
     assert error_against_differences(attention, attention_weights(inner), **options) < DIFFERENCES
 
 
@@ -182,7 +184,8 @@ def test_attention_agrees_with_torch(inner: dict[str, str], causal: bool, padded
     x, weights, mask = stream(), attention_weights(inner, bias), PADDING if padded else None
     tx, tw = torch.tensor(x, requires_grad=True), as_leaves(weights)
     expected = torch_attention(tx, tw, causal=causal, mask=mask, inner=inner)
-    result = attention(x, weights, heads=HEADS, causal=causal, mask=mask, inner=inner, eps=EPS)
+    seen = visibility(T, causal=causal, mask=mask)
+    result = attention(x, weights, heads=HEADS, visible=seen, inner=inner, eps=EPS)
     assert_same_as_torch(result, expected, tx, tw)
 
 
@@ -192,7 +195,8 @@ def test_a_causal_token_changes_nothing_before_it(inner: dict[str, str], token: 
     x, weights = stream(), attention_weights(inner)
     other = x.copy()
     other[:, token] += stream(26)[:, token]
-    a, b = (attention(z, weights, heads=HEADS, causal=True, inner=inner)[0] for z in (x, other))
+    seen = visibility(T, causal=True)
+    a, b = (attention(z, weights, heads=HEADS, visible=seen, inner=inner)[0] for z in (x, other))
     np.testing.assert_array_equal(a[:, :token], b[:, :token])
     assert (np.abs(a - b)[:, token:].max(axis=-1) > 1e-6).all()  # and everything from it on
 
@@ -209,7 +213,8 @@ def test_without_the_mask_a_token_changes_what_is_before_it() -> None:
 def test_a_padded_key_changes_nothing_and_gets_no_gradient(causal: bool) -> None:
     x, weights = stream(), attention_weights()
     other = np.where(PADDING[..., None], x, 100.0)
-    a, b = (attention(z, weights, heads=HEADS, causal=causal, mask=PADDING) for z in (x, other))
+    seen = visibility(T, causal=causal, mask=PADDING)
+    a, b = (attention(z, weights, heads=HEADS, visible=seen) for z in (x, other))
     np.testing.assert_array_equal(a[0][PADDING], b[0][PADDING])
 
     dy = np.where(PADDING[..., None], stream(27), 0)
@@ -220,15 +225,15 @@ def test_a_token_that_sees_nothing_gets_zeros_and_finite_gradients() -> None:
     """Mask on the left under a causal mask: the first tokens have no key at all."""
     mask = np.array([[False, False, True, True, True], [False] * T])
     x, weights = stream(), attention_weights()
-    y, pull = attention(x, weights, heads=HEADS, causal=True, mask=mask)
+    seen = visibility(T, causal=True, mask=mask)
+    y, pull = attention(x, weights, heads=HEADS, visible=seen)
     blind = np.array([[True, True, False, False, False], [True] * T])
     np.testing.assert_array_equal(y[blind], np.broadcast_to(weights["o.bias"], y[blind].shape))
 
     dx, gradients = pull(np.ones_like(y))
     assert all(np.isfinite(array).all() for array in (dx, *gradients.values()))
     np.testing.assert_array_equal(dx[1], 0)
-    options = dict(heads=HEADS, causal=True, mask=mask)
-    assert error_against_differences(attention, weights, **options) < DIFFERENCES
+    assert error_against_differences(attention, weights, heads=HEADS, visible=seen) < DIFFERENCES
 
 
 def test_no_scores_are_too_large() -> None:

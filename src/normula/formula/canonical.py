@@ -253,7 +253,8 @@ class _Writer:
             return Name(value.name)
         if isinstance(value, Node):
             applied = self.graph.nodes[value.number]
-            return Call(applied.word, self._sum(self._body(value)), applied.inner, applied.index)
+            start = None if applied.start is None else spell(applied.start, self._gain_expr)
+            return Call(applied.word, self._sum(self._body(value)), applied.inner, start, applied.index)
         return self._sum(self._body(value))
 
     def _operand_expr(self, value: Value) -> Expr:

@@ -60,11 +60,12 @@ class Sum:
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What a node is: the word, its argument and inner norms, and the index of the written call."""
+    """What a node is: the word, its argument, inner norms and gain's start, and the index of the written call."""
 
     word: str
     argument: Sum
     inner: tuple[tuple[str, str], ...]
+    start: Scalar | None
     index: int
 
 
@@ -214,11 +215,16 @@ class Builder:
         return Sum(frozenset([(Stream(name), ONE)]))
 
     def _gain(self, expr: Gain) -> Scalar:
-        start = None if expr.start is None else self.value(expr.start)
-        if isinstance(start, Sum) or (start is not None and start.gains):
-            raise Fault("a gain starts at a number", expr.column)
+        start = self._start(expr.start)
         self.gains[expr.index] = GainStart(start, expr.channel)
         return base(GainUse(expr.index, expr.channel))
+
+    def _start(self, expr: Expr | None) -> Scalar | None:
+        """What a learned factor starts at."""
+        start = None if expr is None else self.value(expr)
+        if expr is not None and (isinstance(start, Sum) or (start is not None and start.gains)):
+            raise Fault("a gain starts at a number", expr.column)
+        return start
 
     def _binary(self, expr: Binary) -> Scalar | Sum:
         left, right = self.value(expr.left), self.value(expr.right)
@@ -258,7 +264,9 @@ class Builder:
         if not argument.terms:
             raise Fault("this value is zero everywhere", expr.argument.column)
         self._count_step(expr)
-        return self._node(Applied(expr.word, argument, expr.inner, expr.index), expr.column)
+        start = self._start(expr.start)
+        start = None if start == ONE else start  # where a norm's gain starts by itself
+        return self._node(Applied(expr.word, argument, expr.inner, start, expr.index), expr.column)
 
     def _stop(self, argument: Sum, column: int) -> Sum:
         """Stops term by term: stop(2*x + y) = 2*stop(x) + stop(y); a gain loses its gradient too and stays inside."""
@@ -270,7 +278,7 @@ class Builder:
             for inside, outside in _split_gains(coefficient):
                 inner = Sum(frozenset([(atom, inside)]))
                 if inner not in self.stops:
-                    self.stops[inner] = self._node(Applied("stop", inner, (), -1), column)
+                    self.stops[inner] = self._node(Applied("stop", inner, (), None, -1), column)
                 total = _added(total, _scaled(outside, self.stops[inner]), column)
         return total
 

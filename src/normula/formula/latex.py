@@ -49,8 +49,9 @@ def _latex(expr: Expr, outer: int, numbers: set[str]) -> str:
             return letter if start is None else rf"{letter}_{{{_latex(start, 0, numbers)}}}"
         case Call(word="sqrt", argument=argument):
             return rf"\sqrt{{{_latex(argument, 0, numbers)}}}"
-        case Call(word=word, argument=argument, inner=inner):
+        case Call(word=word, argument=argument, inner=inner, start=start):
             sites = ",".join(rf"\mathrm{{{site}}}:\mathrm{{{norm}}}" for site, norm in inner)
+            sites += "" if start is None else rf"\gamma:{_exponent(start, numbers)}"
             head = word if len(word) == 1 else rf"\mathrm{{{word}}}"
             return head + (f"_{{{sites}}}" if sites else "") + rf"\left({_latex(argument, 0, numbers)}\right)"
         case Negative(value=value):

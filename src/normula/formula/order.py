@@ -88,6 +88,7 @@ class Order:
         result: dict[int, str] = {}
         for number, applied in enumerate(self.graph.nodes):
             inner = ",".join(f"{site}={word}" for site, word in applied.inner)
+            inner += "" if applied.start is None else f"gain={_start(applied.start)}"
             text = f"{applied.word}[{inner}]({self._sum_key(applied.argument, result)}){colours.get(number, '')}"
             result[number] = _short(text)
         return result

@@ -178,11 +178,14 @@ class _Reader:
         if len(node.args) != 1:
             raise Fault(f"{word} takes one value, such as {word}(x); it has {len(node.args)}", column)
         value = self._expr(node.args[0], start, depth + 1)
-        inner = tuple(sorted(_inner(word, keyword, start) for keyword in node.keywords))
+        begin, sites = None, node.keywords
+        if word in NORMS and [keyword.arg for keyword in sites] == ["gain"]:
+            begin, sites = self._expr(sites[0].value, start, depth + 1), []
+        inner = tuple(sorted(_inner(word, keyword, start) for keyword in sites))
         if len({site for site, _ in inner}) < len(inner) or {"qk", "qkv"} <= {site for site, _ in inner}:
             raise Fault("one norm for each inner site; qkv covers qk", column)
         own = word in SUBLAYERS or word in NORMS
-        return Call(word, value, inner, self._count() if own else -1, column)
+        return Call(word, value, inner, begin, self._count() if own else -1, column)
 
     def _gain(self, node: ast.Call, start: int, depth: int) -> Gain:
         column = start + node.col_offset
@@ -242,10 +245,11 @@ def _checked_name(name: str, column: int) -> str:
 
 def _inner(word: str, keyword: ast.keyword, start: int) -> tuple[str, str]:
     """`qk=norm` as a pair, if the sublayer has that site."""
-    column, sites = start + keyword.col_offset, INNER.get(word, ())
+    column, sites = start + keyword.col_offset, ("gain",) if word in NORMS else INNER.get(word, ())
     if keyword.arg not in sites:
         have = f"it has {', '.join(sites)}" if sites else "it has none"
-        raise Fault(f"{word} has no inner site {keyword.arg!r}; {have}{nearest(str(keyword.arg), sites)}", column)
+        what = "option" if word in NORMS else "inner site"
+        raise Fault(f"{word} has no {what} {keyword.arg!r}; {have}{nearest(str(keyword.arg), sites)}", column)
     if not (isinstance(keyword.value, ast.Name) and keyword.value.id in NORMS):
         came = ast.unparse(keyword.value)
         raise Fault(f"an inner site holds a norm ({', '.join(NORMS)}), not {came}{nearest(came, NORMS)}", column)

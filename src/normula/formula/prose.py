@@ -43,12 +43,13 @@ def _phrase(expr: Expr, numbers: set[str]) -> str:
         case Binary(op=op, left=left, right=right):
             sign = "plus" if op == "+" else "minus"
             return f"{_phrase(left, numbers)} {sign} {_operand(right, numbers)}"
-        case Call(word=word, argument=argument, inner=inner):
+        case Call(word=word, argument=argument, inner=inner, start=start):
             inside = _operand(argument, numbers)
             if word == "stop":
                 return f"{inside} without its gradient"
             if word in NORMS:
-                return f"{NORMS[word]} of {inside}"
+                own = "" if start is None else f" (its gain from {expression(start)})"
+                return f"{NORMS[word]}{own} of {inside}"
             sites = " and ".join(f"{NORMS[norm]} {_SITES[site]}" for site, norm in inner)
             return f"{SUBLAYERS[word]}{f' (with {sites})' if sites else ''} of {inside}"
     return expression(expr, numbers)

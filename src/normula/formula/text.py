@@ -90,8 +90,9 @@ def _text(expr: Expr, outer: int, numbers: set[str] | frozenset[str]) -> str:
         case Gain(start=start, channel=channel):
             assert start is not None
             return f"gain({_text(start, 0, numbers)}{', ' + repr('channel') if channel else ''})"
-        case Call(word=word, argument=argument, inner=inner):
+        case Call(word=word, argument=argument, inner=inner, start=start):
             sites = "".join(f", {site}={norm}" for site, norm in inner)
+            sites += "" if start is None else f", gain={_text(start, 0, numbers)}"
             return f"{word}({_text(argument, 0, numbers)}{sites})"
         case Negative(value=value):
             text = f"-{_text(value, _NEGATIVE, numbers)}"

@@ -46,6 +46,8 @@ class Binary:
 class Call:
     """`word(argument, site=norm)`: a norm, a sublayer, `stop`, or a function of a number.
 
+    `start` is what a norm's own gain starts at, `norm(x, gain=0)`; None for 1.
+
     `index` counts the calls with a module of their own (norms and sublayers) and the gains from 0, in
     the order in which they run; it is -1 for calls that hold nothing.
     """
@@ -53,6 +55,7 @@ class Call:
     word: str
     argument: Expr
     inner: tuple[tuple[str, str], ...] = ()
+    start: Expr | None = None
     index: int = field(default=-1, compare=False)
     column: int = field(default=0, compare=False)
 
@@ -92,8 +95,8 @@ def parts(expr: Expr) -> tuple[Expr, ...]:
             return (value,)
         case Binary(left=left, right=right):
             return (left, right)
-        case Call(argument=argument):
-            return (argument,)
+        case Call(argument=argument, start=start):
+            return (argument,) if start is None else (argument, start)
         case Gain(start=start) if start is not None:
             return (start,)
     return ()
@@ -114,8 +117,9 @@ def rebuilt(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
         case Binary(left=left, right=right):
             left = rebuilt(left, change)
             return change(replace(expr, left=left, right=rebuilt(right, change)))
-        case Call(argument=argument):
-            return change(replace(expr, argument=rebuilt(argument, change)))
+        case Call(argument=argument, start=start):
+            argument = rebuilt(argument, change)
+            return change(replace(expr, argument=argument, start=None if start is None else rebuilt(start, change)))
         case Gain(start=start) if start is not None:
             return change(replace(expr, start=rebuilt(start, change)))
     return change(expr)

@@ -63,7 +63,6 @@ INNER: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "attn": ("qk", "qkv", "out"),
         "cross": ("qk", "qkv", "out"),
         "mlp": ("mid",),
-        "moe": ("mid",),
     }
 )
 """Sites inside a sublayer that may hold a norm: `attn(e, qk=norm)`."""

@@ -18,7 +18,7 @@ from collections.abc import Collection
 import numpy as np
 
 from normula.oracle.norms import Array
-from normula.spec import Role, Spec, plan
+from normula.spec import Plan, Role, Spec, plan
 from normula.spec.kinds import INIT_RULES
 
 RULES = tuple(rule for rule in INIT_RULES if rule != "paper")
@@ -70,14 +70,22 @@ def weights(spec: Spec, given: Collection[str] = ()) -> dict[str, Array]:
     >>> weights(Spec(placement="pre", layers=1, width=4, heads=2))["layers.0.attn.norm_in.weight"]
     array([1., 1., 1., 1.])
     """
-    written = plan(spec, given)
+    return _drawn(spec, plan(spec, given), "")
+
+
+def _drawn(spec: Spec, written: Plan, prefix: str) -> dict[str, Array]:
+    """The arrays of one stack and of its encoder; each stack has a rule and a seed of its own."""
+    if written.encoder is not None:
+        inside = _drawn(written.encoder.spec, written.encoder, "encoder.")
+    else:
+        inside = {}
     rule = spec.init
     if rule == "paper":
         assert spec.placed.initial is not None
         rule = spec.placed.initial.rule
-    return {
+    own = {
         name: draw(
-            name,
+            prefix + name,
             parameter.role,
             parameter.shape,
             rule=rule,
@@ -86,11 +94,13 @@ def weights(spec: Spec, given: Collection[str] = ()) -> dict[str, Array]:
             factor=parameter.factor,
         )
         for name, parameter in written.parameters.items()
+        if not name.startswith("encoder.")
     }
+    return own | {f"encoder.{name}": array for name, array in inside.items()}
 
 
 def _matrix(name: str, shape: tuple[int, ...], rule: str, seed: int, shrink: int) -> Array:
-    out, inputs = shape
+    out, inputs = shape[-2:]  # experts are matrices side by side
     if rule == "torch":
         return _uniform(name, seed, shape, inputs)
     width = math.sqrt(2 / (inputs + out)) if rule == "xavier" else NORMAL_WIDTH

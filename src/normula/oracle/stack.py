@@ -6,7 +6,7 @@ the parameters: what agrees with it agrees with the text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,13 +14,17 @@ from numpy.typing import NDArray
 
 from normula.formula.tree import Assign, Binary, Call, Expr, Gain, Name, Negative, Number
 from normula.formula.words import NORMS
+from normula.oracle.attention import Mask, attention, visibility
+from normula.oracle.mlp import mlp, moe
 from normula.oracle.norms import Array, NamedPullback, normalise
-from normula.oracle.sublayers import attention, mlp
 from normula.oracle.tape import Value, backward
 from normula.spec import Plan, Spec, Step, plan
 from normula.spec.plan import norm_kind
+from normula.spec.positions import relative_buckets, rotary_angles
 
 Weights = Mapping[str, Array]
+Ids = NDArray[np.int64]
+Pull = Callable[[Array], Array]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,28 +48,56 @@ class Run:
         return self._input.gradient, {name: value.gradient for name, value in self._weights.items()}
 
 
-def run(spec: Spec, weights: Weights, inputs: Array | NDArray[np.int64], mask: NDArray[np.bool_] | None = None) -> Run:
+def run(
+    spec: Spec,
+    weights: Weights,
+    inputs: Array | Ids,
+    mask: Mask | None = None,
+    *,
+    source: Array | Ids | None = None,
+    source_mask: Mask | None = None,
+) -> Run:
     """The network of a spec.
 
     Args:
-        spec: what to run; attention and MLP sublayers only.
+        spec: what to run; built-in sublayers only.
         weights: every parameter of the spec's plan.
         inputs: (B, T, D) vectors, or with a vocabulary (B, T) ids.
         mask: (B, T), true where a token is real; None where all are.
+        source, source_mask: what goes into the encoder, where there is one, and which of its tokens are real.
 
     Returns:
         The output and the stream. Its pullback works once.
     """
-    return _Network(plan(spec), weights, mask).run(inputs)
+    written = plan(spec)
+    values = {name: Value(weights[name]) for name in written.parameters}
+    memory = None
+    if written.encoder is not None:
+        assert source is not None
+        inside = {name.removeprefix("encoder."): v for name, v in values.items() if name.startswith("encoder.")}
+        _, memory, _ = _Network(written.encoder, inside, source_mask, is_encoder=True).run(source)
+    first, end, seen = _Network(written, values, mask, memory, source_mask).run(inputs)
+    return Run(output=end.array, stream=tuple(seen), _input=first, _end=end, _weights=values)
 
 
 class _Network:
-    def __init__(self, written: Plan, weights: Weights, mask: NDArray[np.bool_] | None) -> None:
-        self.plan, self.spec, self.mask = written, written.spec, mask
-        self.weights = {name: Value(weights[name]) for name in written.parameters}
+    def __init__(
+        self,
+        written: Plan,
+        weights: Mapping[str, Value],
+        mask: Mask | None,
+        memory: Value | None = None,
+        memory_mask: Mask | None = None,
+        is_encoder: bool = False,
+    ) -> None:
+        self.plan, self.spec, self.weights = written, written.spec, weights
+        self.mask, self.memory, self.memory_mask, self.is_encoder = mask, memory, memory_mask, is_encoder
 
-    def run(self, inputs: Array | NDArray[np.int64]) -> Run:
+    def run(self, inputs: Array | Ids) -> tuple[Value, Value, list[Array]]:
+        """The embedded input, the output, and the stream at each step."""
         first = self._embedded(inputs)
+        self.tokens = first.array.shape[1]
+        self.bias = self._relative_bias()
         streams = {"x": self._step(self.plan.embed, {"x": first})["x"]}
         for name, start in self.plan.starts:
             streams[name] = self._step(start, {"x": streams["x"]})["x"]
@@ -74,37 +106,33 @@ class _Network:
             for step in layer:
                 streams = self._step(step, streams)
                 seen.append(streams["x"].array)
-        end = self._read_out(self._step(self.plan.final, streams)["x"])
-        return Run(output=end.array, stream=tuple(seen), _input=first, _end=end, _weights=self.weights)
+        return first, self._read_out(self._step(self.plan.final, streams)["x"]), seen
 
-    def _embedded(self, inputs: Array | NDArray[np.int64]) -> Value:
-        """Vectors as they are; ids as their embedding plus that of their positions."""
+    def _embedded(self, inputs: Array | Ids) -> Value:
+        """Vectors as they are; ids as their embedding, plus that of their positions where these are learned."""
         if self.spec.vocab is None:
             return Value(np.asarray(inputs, dtype=np.float64))
         ids = np.asarray(inputs, dtype=np.int64)
-        tokens, positions = self.weights["embed.tokens.weight"], self.weights["embed.positions.weight"]
-        T = ids.shape[1]
+        x = _rows(self.weights["embed.tokens.weight"], ids)
+        if self.spec.positions != "learned":
+            return x
+        return x + _rows(self.weights["embed.positions.weight"], np.broadcast_to(np.arange(ids.shape[1]), ids.shape))
 
-        def to_tokens(dy: Array) -> Array:
-            total = np.zeros_like(tokens.array)
-            np.add.at(total, ids, dy)
-            return total
-
-        def to_positions(dy: Array) -> Array:
-            total = np.zeros_like(positions.array)
-            total[:T] = dy.sum(axis=0)
-            return total
-
-        x = tokens.array[ids] + positions.array[:T]
-        return Value(x, [(tokens, to_tokens), (positions, to_positions)])
+    def _relative_bias(self) -> Value | None:
+        """(H, T, T) from the learned table, one number a bucket and head."""
+        if self.spec.positions != "relative":
+            return None
+        buckets = relative_buckets(self.tokens, self.tokens, causal=self.spec.causal)
+        bias = _rows(self.weights["relative.weight"], buckets)
+        return Value(np.moveaxis(bias.array, -1, 0), [(bias, lambda dy: np.moveaxis(dy, 0, -1))])
 
     def _read_out(self, x: Value) -> Value:
-        """The head, on each token or, for a classifier, on the mean of the real ones."""
+        """The head, on each token or, for a classifier, on the mean of the real ones; an encoder has none."""
         if self.spec.classes is not None:
             x = self._mean(x)
-        if self.spec.classes is None and self.spec.vocab is None:
+        if self.is_encoder or (self.spec.classes is None and self.spec.vocab is None):
             return x
-        head = self.weights["head.weight"]
+        head = self.weights["embed.tokens.weight" if self.spec.tied else "head.weight"]
         flat = x.array.reshape(-1, self.spec.width)
         return Value(
             x.array @ head.array.T,
@@ -175,6 +203,7 @@ class _Network:
             y, pullback = normalise(norm_kind(self.spec, call.word), x.array, arrays, eps=self.spec.eps)
         else:
             y, pullback = self._sublayer(step, call, x.array, arrays)
+            own |= self._others(step.kind(call))
         # one pullback gives all gradients; every source takes its own from it
         answers: list[tuple[Array, dict[str, Array]]] = []
 
@@ -183,26 +212,60 @@ class _Network:
                 answers.append(pullback(dy))
             return answers[0]
 
-        sources = [(value, lambda dy, name=name: ask(dy)[1][name]) for name, value in own.items()]
-        return Value(y, [(x, lambda dy: ask(dy)[0]), *sources])
+        def gradient(name: str) -> Pull:
+            return lambda dy: ask(dy)[1][name]
+
+        return Value(y, [(x, lambda dy: ask(dy)[0]), *((value, gradient(name)) for name, value in own.items())])
+
+    def _others(self, kind: str) -> dict[str, Value]:
+        """What attention reads besides its input and weights."""
+        if kind == "attn" and self.bias is not None:
+            return {"bias": self.bias}
+        return {"memory": self.memory} if kind == "cross" and self.memory is not None else {}
 
     def _sublayer(self, step: Step, call: Call, x: Array, own: Weights) -> tuple[Array, NamedPullback]:
-        inner = {part: norm_kind(self.spec, word) for part, word in step.inner(call).items()}
+        spec = self.spec
+        inner = {part: norm_kind(spec, word) for part, word in step.inner(call).items()}
         match step.kind(call):
-            case "attn":
+            case "attn" | "cross" as kind:
+                others = {name: value.array for name, value in self._others(kind).items()}
+                rotary = kind == "attn" and spec.positions == "rotary"
                 return attention(
                     x,
                     own,
-                    heads=self.spec.heads,
-                    causal=self.spec.causal,
-                    mask=self.mask,
+                    heads=spec.heads,
+                    key_heads=spec.key_heads,
+                    visible=self._visible(kind),
+                    memory=others.get("memory"),
+                    bias=others.get("bias"),
+                    angles=rotary_angles(self.tokens, spec.head_width, spec.rotary_base) if rotary else None,
+                    scale=spec.scale,
                     inner=inner,
-                    eps=self.spec.eps,
+                    over="head" if spec.qk_norm == "head" else "width",
+                    eps=spec.eps,
                 )
             case "mlp":
-                return mlp(x, own, activation=self.spec.activation, inner=inner, eps=self.spec.eps)
+                return mlp(x, own, activation=spec.activation, inner=inner, eps=spec.eps)
+            case "moe":
+                return moe(x, own, activation=spec.activation, used=spec.experts_used)
             case kind:
-                raise ValueError(f"the oracle knows attn and mlp, not {kind}")
+                raise ValueError(f"the oracle knows attn, cross, mlp and moe, not {kind}")
+
+    def _visible(self, kind: str) -> Mask | None:
+        if kind == "attn":
+            return visibility(self.tokens, causal=self.spec.causal, mask=self.mask)
+        return None if self.memory_mask is None else self.memory_mask[:, None, None, :]
+
+
+def _rows(table: Value, ids: Ids) -> Value:
+    """The rows of a table at some places."""
+
+    def pull(dy: Array) -> Array:
+        total = np.zeros_like(table.array)
+        np.add.at(total, ids, dy)
+        return total
+
+    return Value(table.array[ids], [(table, pull)])
 
 
 def _sigmoid(z: Array) -> Array:

@@ -43,7 +43,11 @@ class Scale:
         """Where ticks are drawn, and what they say."""
         if not self.log:
             low, high = self.limits
-            values = [float(v) for v in MaxNLocator(_MOST_TICKS - 1, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high) if low <= v <= high]
+            values = [
+                float(v)
+                for v in MaxNLocator(_MOST_TICKS - 1, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+                if low <= v <= high
+            ]
             step = min((b - a for a, b in pairwise(values)), default=1.0)
             return values, [tick(0.0 if abs(v) < step / 1e6 else v) for v in values]
         low, high = self.limits

@@ -15,6 +15,9 @@ from normula.spec.kinds import ACTIVATIONS, INIT_RULES, NORM_KINDS
 
 SCHEMA = 1
 
+POSITIONS = ("learned", "rotary", "relative", "none")
+"""How a token may know its place."""
+
 
 class NormulaWarning(UserWarning):
     """Something legal that is rarely meant."""
@@ -46,6 +49,18 @@ class Spec:
         vocab: V, symbols of the vocabulary; None for a stack on vectors. With it the model maps ids to logits.
         context: most tokens that the learned positions reach; only with `vocab`.
         classes: classes of a classifier on the mean of the tokens; None for none.
+        kv_heads: heads of keys and values, shared by groups of query heads; it divides heads. None for H, 1 for
+            multi-query attention.
+        scale: what attention's scores are multiplied by; None for 1/sqrt(head width).
+        positions: how a token knows its place: learned (added to the embedding; needs `vocab`), rotary (queries and
+            keys are turned), relative (a learned bias by distance, in the buckets of T5), none. None for learned with
+            a vocabulary and none without.
+        rotary_base: of the rotary angles.
+        qk_norm: whether norms on queries, keys and values are over the whole `width` or over each `head`.
+        gated: whether the MLP's hidden units are activation(gate x) * (up x): SwiGLU where the activation is silu.
+        experts, experts_used: of a mixture of experts, and how many of them a token uses.
+        tied: whether the head has the token embedding's matrix.
+        encoder: the spec of an encoder whose output `cross` attends to.
         bias: whether the sublayers' matrices have biases.
         init: rule for initial weights: xavier, normal, torch, scaled, paper.
         dropout: share of values dropped in training: of attention weights, of the MLP's hidden units, of
@@ -71,6 +86,16 @@ class Spec:
     vocab: int | None = None
     context: int = 256
     classes: int | None = None
+    kv_heads: int | None = None
+    scale: float | None = None
+    positions: str | None = None
+    rotary_base: float = 10000.0
+    qk_norm: str = "width"
+    gated: bool = False
+    experts: int | None = None
+    experts_used: int = 2
+    tied: bool = False
+    encoder: Spec | None = None
     bias: bool = True
     init: str = "xavier"
     dropout: float = 0.0
@@ -84,8 +109,12 @@ class Spec:
             self._set(name, Formula(text) if isinstance(text, str) else text)
         if self.hidden is None and isinstance(self.width, int):
             self._set("hidden", 4 * self.width)
+        if self.positions is None:
+            self._set("positions", "none" if self.vocab is None else "learned")
         self._check_words()
         self._check_sizes()
+        self._check_attention()
+        self._check_whole()
         _ = self.placed  # checks embed and final: their streams, and that they have no sublayer
 
     @property
@@ -112,12 +141,23 @@ class Spec:
         assert self.hidden is not None
         return self.hidden
 
+    @property
+    def head_width(self) -> int:
+        """K, features of a head."""
+        return self.width // self.heads
+
+    @property
+    def key_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.heads if self.kv_heads is None else self.kv_heads
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         data = {field.name: getattr(self, field.name) for field in fields(self)}
         assert isinstance(self.placement, Placement)
         data["placement"] = self.placement.to_dict()
         data["sublayers"] = list(self.sublayers)
+        data["encoder"] = None if self.encoder is None else self.encoder.to_dict()
         for name in ("final", "embed"):
             data[name] = None if data[name] is None else str(data[name])
         return {"schema": SCHEMA, **data}
@@ -138,19 +178,21 @@ class Spec:
                 raise ValueError(f"a spec has no field {name!r}{nearest(name, known)}; it has {', '.join(known)}")
         if isinstance(values.get("placement"), Mapping):
             values["placement"] = Placement.from_dict(values["placement"])
+        if isinstance(values.get("encoder"), Mapping):
+            values["encoder"] = cls.from_dict(values["encoder"])
         return cls(**values)
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
     def _check_sizes(self) -> None:
-        for name in ("layers", "width", "heads", "hidden", "vocab", "context", "classes"):
+        for name in ("layers", "width", "heads", "hidden", "vocab", "context", "classes", "kv_heads", "experts"):
             value = getattr(self, name)
-            if value is None and name in ("vocab", "classes"):
+            if value is None and name in ("vocab", "classes", "kv_heads", "experts"):
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} is a whole number of at least 1, not {value!r}")
-        if "attn" in self._words() and self.width % self.heads:
+        if self.words & {"attn", "cross"} and self.width % self.heads:
             raise ValueError(
                 f"width must be divisible by heads, and {self.width} is not by {self.heads}; "
                 f"with width {self.width}, heads can be {', '.join(map(str, _divisors(self.width)))}"
@@ -172,8 +214,45 @@ class Spec:
                 stacklevel=4,
             )
 
+    def _check_attention(self) -> None:
+        attends = self.words & {"attn", "cross"}
+        for name, default in (("kv_heads", None), ("scale", None), ("qk_norm", "width")):
+            if not attends and getattr(self, name) != default:
+                raise ValueError(f"{name} is a setting of attention, and no layer has any; leave it out")
+        if attends and self.width % self.heads == 0 and self.heads % self.key_heads:
+            raise ValueError(
+                f"kv_heads must divide heads, and {self.key_heads} does not divide {self.heads}; "
+                f"it can be {', '.join(map(str, _divisors(self.heads)))}"
+            )
+        if self.positions == "learned" and self.vocab is None:
+            raise ValueError("learned positions are added to an embedding; give a vocab, or use rotary positions")
+        if self.positions == "rotary" and self.head_width % 2:
+            raise ValueError(f"rotary positions turn pairs of features; the head width {self.head_width} is odd")
+        if self.positions in ("rotary", "relative") and "attn" not in self.words:
+            raise ValueError(f"{self.positions} positions are a part of self-attention, and no layer has any")
+
+    def _check_whole(self) -> None:
+        if self.gated and not self.words & {"mlp", "moe"}:
+            raise ValueError("gated is a setting of the MLP, and no layer has one; leave it out")
+        if (self.experts is None) == ("moe" in self.words):
+            raise ValueError("experts and a sublayer moe go together; give both or neither")
+        if self.experts is not None and not 1 <= self.experts_used <= self.experts:
+            raise ValueError(f"experts_used is from 1 to the {self.experts} experts, not {self.experts_used!r}")
+        if self.tied and (self.vocab is None or self.classes is not None):
+            raise ValueError("tied is a setting of a language model's head; give a vocab and no classes")
+        if (self.encoder is None) == ("cross" in self.words):
+            raise ValueError("an encoder and a sublayer cross go together; give both or neither")
+        if self.encoder is not None and (not isinstance(self.encoder, Spec) or self.encoder.classes is not None):
+            raise ValueError("encoder is the Spec of a stack without classes")
+
     def _check_words(self) -> None:
-        for name, table in (("norm", NORM_KINDS), ("activation", ACTIVATIONS), ("init", INIT_RULES)):
+        for name, table in (
+            ("norm", NORM_KINDS),
+            ("activation", ACTIVATIONS),
+            ("init", INIT_RULES),
+            ("positions", POSITIONS),
+            ("qk_norm", ("width", "head")),
+        ):
             value = getattr(self, name)
             if not isinstance(value, str) or value not in table:
                 raise ValueError(f"{name} is one of {', '.join(table)}, not {value!r}{nearest(str(value), table)}")
@@ -194,7 +273,8 @@ class Spec:
                 f"the rule of {self.placement.name} is one of {', '.join(_drawn())}, not {self.placement.initial.rule!r}"
             )
 
-    def _words(self) -> set[str]:
+    @property
+    def words(self) -> set[str]:
         """The sublayers that some layer has."""
         assert isinstance(self.placement, Placement)
         formulas = self.placement.formulas

@@ -1,8 +1,10 @@
 """PyTorch: build, measure and train what a spec says."""
 
-from normula.torch.build import Model, build
+from normula.torch.build import build
+from normula.torch.context import Cache
+from normula.torch.model import Model, States
 from normula.torch.passes import passes
 from normula.torch.popular import popular
 from normula.torch.train import train
 
-__all__ = ["Model", "build", "passes", "popular", "train"]
+__all__ = ["Cache", "Model", "States", "build", "passes", "popular", "train"]

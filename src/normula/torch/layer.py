@@ -18,8 +18,9 @@ from normula.formula.tree import Call, Gain
 from normula.formula.words import NORMS
 from normula.spec import Plan, Spec, Step
 from normula.spec.plan import norm_kind
+from normula.torch.attention import Attention
+from normula.torch.mlp import MLP, Experts
 from normula.torch.norms import norm
-from normula.torch.sublayers import MLP, Attention
 
 Factory = Callable[[int], nn.Module]
 
@@ -29,7 +30,7 @@ FUNCTIONS: Functions = {"silu": F.silu, "sigmoid": torch.sigmoid, "log": torch.l
 def part(plan: Plan, steps: Sequence[Step], root: str, modules: Mapping[str, Factory]) -> fx.GraphModule:
     """One part of the network (a layer, the start, the end) from its steps.
 
-    The module takes x and the other streams, then the mask for attention; it returns the streams.
+    The module takes x and the other streams, then the context of attention; it returns the streams.
 
     Args:
         plan: the whole network.
@@ -43,7 +44,7 @@ def part(plan: Plan, steps: Sequence[Step], root: str, modules: Mapping[str, Fac
     tracer = GraphAppendingTracer(graph)
     names = ["x", *(name for name, _ in plan.starts)]
     streams: dict[str, Any] = {name: fx.Proxy(graph.placeholder(name), tracer) for name in names}
-    mask = graph.placeholder("mask", default_value=None)
+    context = graph.placeholder("context")
 
     for step in steps:
 
@@ -52,7 +53,7 @@ def part(plan: Plan, steps: Sequence[Step], root: str, modules: Mapping[str, Fac
                 return value.detach()
             path = step.path(what.index).removeprefix(f"{root}.")
             attends = isinstance(parts[path], Attention)
-            return fx.Proxy(graph.call_module(path, (value.node, mask) if attends else (value.node,)), tracer)
+            return fx.Proxy(graph.call_module(path, (value.node, context) if attends else (value.node,)), tracer)
 
         def gain(what: Gain, step: Step = step) -> Any:
             return fx.Proxy(graph.get_attr(step.path(what.index).removeprefix(f"{root}.")), tracer)
@@ -76,10 +77,18 @@ def _modules(spec: Spec, steps: Sequence[Step], modules: Mapping[str, Factory]) 
                 with torch.device("cpu"):  # the rest is made without storage, a user's module is made as it is
                     found[path] = _made(modules[step.kind(what)], step)
             else:
-                found[path] = {"attn": Attention, "mlp": MLP}[step.kind(what)](spec, step.inner(what))
+                found[path] = _sublayer(spec, step, what)
         for gain in step.formula.gains:
             found[step.path(gain.index)] = nn.Parameter(torch.empty(spec.width if gain.channel else ()))
     return found
+
+
+def _sublayer(spec: Spec, step: Step, what: Call) -> nn.Module:
+    """A sublayer that the spec says all about."""
+    kind, inner = step.kind(what), step.inner(what)
+    if kind in ("attn", "cross"):
+        return Attention(spec, inner, step.path(what.index), crosses=kind == "cross")
+    return Experts(spec) if kind == "moe" else MLP(spec, inner)
 
 
 def _made(factory: Factory, step: Step) -> nn.Module:

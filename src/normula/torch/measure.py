@@ -21,10 +21,11 @@ from normula.formula.tree import Binary, Call, Expr, Gain, Name, Negative
 from normula.formula.words import NORMS, STREAM, SUBLAYERS
 from normula.record import Pass, StepFlow, WeightFlow
 from normula.spec import Step
-from normula.torch.build import Model
+from normula.torch.attention import Attention
+from normula.torch.context import Context
 from normula.torch.layer import FUNCTIONS
+from normula.torch.model import Model
 from normula.torch.norms import Norm
-from normula.torch.sublayers import Attention
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -52,9 +53,9 @@ class Trace:
 class _Open(Runner):
     """Runs one step of a plan with the model's modules, and remembers the value of every part."""
 
-    def __init__(self, model: Model, step: Step, trace: Trace, hold: bool, mask: Tensor | None) -> None:
+    def __init__(self, model: Model, step: Step, trace: Trace, hold: bool, around: Context) -> None:
         super().__init__(step.symbols, self._call, self._gain, FUNCTIONS)
-        self.model, self.step, self.trace, self.hold, self.mask = model, step, trace, hold, mask
+        self.model, self.step, self.trace, self.hold, self.around = model, step, trace, hold, around
         self.known: dict[int, Any] = {}
 
     def value(self, expr: Expr, names: Mapping[str, Any]) -> Any:
@@ -106,7 +107,7 @@ class _Open(Runner):
         if what.word == "stop":
             return x.detach()
         module = self.model.get_submodule(self.step.path(what.index))
-        y: Tensor = module(x, self.mask) if isinstance(module, Attention) else module(x)
+        y: Tensor = module(x, self.around) if isinstance(module, Attention) else module(x)
         if what.word in SUBLAYERS and self.hold:
             return y.detach()
         if what.word in NORMS and isinstance(module, Norm):
@@ -175,10 +176,10 @@ def _pass(
     start = model.embedded(inputs.detach())  # the caller's input collects no gradient
     start = _kept(start) if start.requires_grad else start.detach().requires_grad_()
     trace = Trace()
-    visible = None if mask is None else model.visible(mask)
+    around = model.around(start, mask)
 
     def run(step: Step, streams: dict[str, Tensor]) -> dict[str, Tensor]:
-        return _Open(model, step, trace, hold, visible).statements(streams)
+        return _Open(model, step, trace, hold, around).statements(streams)
 
     streams = {STREAM: _kept(run(model.plan.embed, {STREAM: start})[STREAM])}
     first = streams[STREAM]
@@ -271,7 +272,8 @@ def _token_cosine(x: Tensor) -> float:
     if T == 1:
         return math.nan
     units = torch.nn.functional.normalize(x.double(), dim=-1)
-    pairs = units.sum(dim=1).square().sum(dim=-1) - T
+    # less each token with itself: 1, or 0 for a token of zeros, which is like no other
+    pairs = units.sum(dim=1).square().sum(dim=-1) - units.square().sum(dim=(1, 2))
     return (pairs / (T * (T - 1))).mean().item()
 
 

@@ -14,8 +14,9 @@ from torch import Tensor
 from normula.data import Task
 from normula.record import Pass
 from normula.spec import Spec
-from normula.torch.build import Model, build
+from normula.torch.build import build
 from normula.torch.measure import Loss, measure
+from normula.torch.model import Model
 from normula.torch.train import train
 
 Report = Callable[[], None]

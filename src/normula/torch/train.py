@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from normula.data import Batch, Task
 from normula.spec import Spec
-from normula.torch.build import Model, build
+from normula.torch.build import build
+from normula.torch.model import Model
 
 Observer = Callable[[int, Model], None]
 

@@ -1,0 +1,87 @@
+"""What attention reads besides its input: who sees whom, positions, the encoder's memory, the cache."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from normula.spec import Spec
+from normula.spec.positions import relative_buckets, rotary_angles
+
+
+@dataclass(slots=True)
+class Cache:
+    """Keys and values of the tokens that a causal stack has seen, to go on from there.
+
+    Pass the same cache to each call; `length` is the number of tokens in it.
+    """
+
+    keys: dict[str, Tensor] = field(default_factory=dict)
+    values: dict[str, Tensor] = field(default_factory=dict)
+    length: int = 0
+
+    def extended(self, place: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """All keys and values of one attention, (B, H, S, K), with the new ones at the end."""
+        if place in self.keys:
+            k, v = torch.cat([self.keys[place], k], dim=2), torch.cat([self.values[place], v], dim=2)
+        self.keys[place], self.values[place] = k, v
+        return k, v
+
+
+class Context(NamedTuple):
+    """The same for every layer of one pass.
+
+    Attributes:
+        visible: which keys each query sees, true or false or added to the scores, broadcast to (B, H, T, S); None
+            for all, or where the stack is causal for all up to the query.
+        turns: cosines and sines of the rotary angles, each (T, K / 2).
+        memory, memory_visible: what `cross` attends to, and which of it is real.
+        cache: keys and values of earlier tokens.
+    """
+
+    visible: Tensor | None = None
+    turns: tuple[Tensor, Tensor] | None = None
+    memory: Tensor | None = None
+    memory_visible: Tensor | None = None
+    cache: Cache | None = None
+
+
+def context(
+    spec: Spec,
+    x: Tensor,
+    mask: Tensor | None,
+    relative: Tensor | None,
+    memory: Tensor | None,
+    memory_mask: Tensor | None,
+    cache: Cache | None,
+) -> Context:
+    """The context of a pass over x, (B, T, D).
+
+    Args:
+        spec: the stack.
+        x: the embedded input.
+        mask: (B, T), true at real tokens; with a cache (B, S) for all tokens so far.
+        relative: the learned table of relative positions, (buckets, H).
+        memory, memory_mask: the encoder's output, and which of it is real.
+        cache: of the tokens before.
+    """
+    T, first = x.shape[1], 0 if cache is None else cache.length
+    S = first + T
+    visible = None if mask is None else mask.bool()[:, None, None, :]
+    needs_causal = spec.causal and (visible is not None or relative is not None or (first > 0 and T > 1))
+    if needs_causal:
+        before = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(first)
+        visible = before if visible is None else visible & before
+    if relative is not None:
+        buckets = torch.as_tensor(relative_buckets(T, S, causal=spec.causal, first=first), device=x.device)
+        bias = relative[buckets].permute(2, 0, 1)[None].to(x.dtype)
+        visible = bias if visible is None else bias.masked_fill(~visible, -torch.inf)
+    turns = None
+    if spec.positions == "rotary":
+        angles = torch.as_tensor(rotary_angles(T, spec.head_width, spec.rotary_base, first), device=x.device)
+        turns = (angles.cos().to(x.dtype), angles.sin().to(x.dtype))
+    memory_visible = None if memory_mask is None else memory_mask.bool()[:, None, None, :]
+    return Context(visible, turns, memory, memory_visible, cache)

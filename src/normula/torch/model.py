@@ -1,0 +1,200 @@
+"""Here lives Model: a stack of layers in PyTorch, and the encoder that it attends to where there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from normula.spec import Plan
+from normula.spec.parameters import RELATIVE_BUCKETS
+from normula.torch.context import Cache, Context, context
+from normula.torch.layer import Factory, part
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """All that a pass shows.
+
+    Attributes:
+        stream: depth + 1 values of x, each (B, T, D): before the first layer and after each, as they are.
+        closed: what leaves the stack, after the final norm where there is one.
+        output: what the head makes of it; `closed` itself where there is no head.
+    """
+
+    stream: tuple[Tensor, ...]
+    closed: Tensor
+    output: Tensor
+
+
+class Model(nn.Module):
+    """A stack of layers made from a spec; see `build`.
+
+    Attributes:
+        spec: what it was built from.
+        plan: its steps and parameters.
+        encoder: the model whose output `cross` attends to, or None.
+        checkpointing: whether layers are computed again in the backward pass instead of keeping their values.
+    """
+
+    def __init__(self, written: Plan, modules: Mapping[str, Factory], *, is_encoder: bool = False) -> None:
+        super().__init__()
+        self.plan, self.spec, self.checkpointing = written, written.spec, False
+        spec = self.spec
+        self.encoder = None if written.encoder is None else Model(written.encoder, modules, is_encoder=True)
+        self.embed = part(written, [written.embed], "embed", modules)
+        if spec.vocab is not None:
+            self.embed.add_module("tokens", nn.Embedding(spec.vocab, spec.width))
+        if spec.positions == "learned":
+            self.embed.add_module("positions", nn.Embedding(spec.context, spec.width))
+        self.relative = nn.Embedding(RELATIVE_BUCKETS, spec.heads) if spec.positions == "relative" else None
+        for name, start in written.starts:
+            self.add_module(f"start_{name}", part(written, [start], f"start_{name}", modules))
+        self.layers = nn.ModuleList(
+            part(written, steps, f"layers.{i}", modules) for i, steps in enumerate(written.layers)
+        )
+        self.final = part(written, [written.final], "final", modules)
+        out = None if is_encoder else spec.classes or spec.vocab
+        self.head = None if out is None or spec.tied else nn.Linear(spec.width, out, bias=False)
+        self.reads_out = out is not None
+
+    def forward(
+        self,
+        inputs: Float[Tensor, "B T D"] | Int[Tensor, "B T"],
+        mask: Bool[Tensor, "B S"] | None = None,
+        *,
+        source: Tensor | None = None,
+        source_mask: Bool[Tensor, "B R"] | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """Run the stack.
+
+        Args:
+            inputs: vectors (B, T, D), or ids (B, T) where the spec has a vocabulary.
+            mask: true where a token is real; None where all are.
+            source: what goes into the encoder; it can be left out where the cache has seen it.
+            source_mask: true where a token of the source is real.
+            cache: keys and values of the tokens before, in a causal stack; the new ones are added to it.
+
+        Returns:
+            (B, T, D); logits (B, T, V) with a vocabulary; (B, classes) for a classifier.
+        """
+        x, streams, around = self.begin(inputs, mask, source, source_mask, cache)
+        for layer in self.layers:
+            if self.checkpointing and torch.is_grad_enabled():
+                streams = checkpoint(layer, *streams, around, use_reentrant=False)
+            else:
+                streams = layer(*streams, around)
+        if cache is not None:
+            cache.length += x.shape[1]
+        return self.read_out(self.final(*streams, around)[0], mask)
+
+    def states(self, inputs: Tensor, mask: Tensor | None = None, **options: Tensor | None) -> States:
+        """Run the stack and keep every value of the stream; arguments as for a pass, without a cache."""
+        _, streams, around = self.begin(inputs, mask, options.get("source"), options.get("source_mask"), None)
+        stream = [streams[0]]
+        for layer in self.layers:
+            streams = layer(*streams, around)
+            stream.append(streams[0])
+        closed = self.final(*streams, around)[0]
+        return States(tuple(stream), closed, self.read_out(closed, mask))
+
+    def begin(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> tuple[Tensor, tuple[Tensor, ...], Context]:
+        """The embedded input, the streams as they enter the first layer (x first), and the context of the pass."""
+        x = self.embedded(inputs, 0 if cache is None else cache.length)
+        around = self.around(x, mask, source, source_mask, cache)
+        return x, self.start(x, around), around
+
+    def embedded(self, inputs: Tensor, first: int = 0) -> Tensor:
+        """Vectors as they are; ids as their embedding, plus that of their positions where these are learned.
+
+        Args:
+            inputs: (B, T, D) or (B, T).
+            first: position of the first token.
+
+        Raises:
+            ValueError: another shape than the spec has, or more tokens than there are positions.
+        """
+        spec = self.spec
+        if spec.vocab is None:
+            if inputs.ndim != 3 or inputs.shape[-1] != spec.width:
+                raise ValueError(f"the input has the shape (B, T, {spec.width}), this one has {tuple(inputs.shape)}")
+            return inputs
+        if inputs.ndim != 2 or inputs.is_floating_point():
+            raise ValueError(f"the input is a (B, T) tensor of ids, this one has {inputs.dtype} {tuple(inputs.shape)}")
+        x: Tensor = self.embed.get_submodule("tokens")(inputs)
+        if spec.positions == "learned":
+            last = first + inputs.shape[1]
+            if last > spec.context:
+                raise ValueError(
+                    f"the positions reach {spec.context} tokens, the input has {last}; build with a larger context"
+                )
+            x = x + self.embed.get_submodule("positions")(torch.arange(first, last, device=inputs.device))
+        return F.dropout(x, spec.dropout, self.training)
+
+    def around(
+        self,
+        x: Tensor,
+        mask: Tensor | None = None,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Context:
+        """The context of a pass over the embedded x.
+
+        Raises:
+            ValueError: a mask of another shape, a source without an encoder or the other way round, a cache in a
+                stack that is not causal.
+        """
+        seen = 0 if cache is None else cache.length
+        if cache is not None and not self.spec.causal:
+            raise ValueError("a cache needs a causal stack: here the tokens before depend on those that come after")
+        if mask is not None and mask.shape != (x.shape[0], seen + x.shape[1]):
+            wanted = (x.shape[0], seen + x.shape[1])
+            raise ValueError(f"a mask has the shape (B, T) = {wanted}, this one has {tuple(mask.shape)}")
+        if (source is not None and self.encoder is None) or (source is None and self.encoder is not None and not seen):
+            raise ValueError("a source goes with an encoder: give both or neither")
+        memory = None
+        if self.encoder is not None and source is not None:
+            if source_mask is not None and source_mask.shape != source.shape[:2]:
+                wanted = tuple(source.shape[:2])
+                raise ValueError(f"a source_mask has the shape (B, S) = {wanted}, not {tuple(source_mask.shape)}")
+            memory = None if seen else self.encoder(source, source_mask)  # the cache holds what was made of it
+        relative = None if self.relative is None else self.relative.weight
+        return context(self.spec, x, mask, relative, memory, source_mask, cache)
+
+    def start(self, x: Tensor, around: Context) -> tuple[Tensor, ...]:
+        """The streams as they enter the first layer, x first."""
+        others = (None,) * len(self.plan.starts)
+        x = self.embed(x, *others, around)[0]
+        return (x, *(self.get_submodule(f"start_{name}")(x, *others, around)[0] for name, _ in self.plan.starts))
+
+    def read_out(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """The head, on each token or, for a classifier, on the mean of the real ones."""
+        if self.spec.classes is not None and self.reads_out:
+            share = torch.ones_like(x[..., 0]) if mask is None else mask.to(x.dtype)
+            x = torch.einsum("bt,btd->bd", share / share.sum(dim=1, keepdim=True), x)
+        if not self.reads_out:
+            return x
+        if self.head is None:
+            tokens = self.embed.get_submodule("tokens")
+            assert isinstance(tokens, nn.Embedding)
+            return F.linear(x, tokens.weight)
+        logits: Tensor = self.head(x)
+        return logits
+
+    def extra_repr(self) -> str:
+        """The formula."""
+        return f"{self.spec.placed.name}: {self.spec.placed.formula}"
