@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from normula.catalog import placement, placements
+    from normula.claims import claims
     from normula.compare import compare
     from normula.flow import flow
     from normula.formula import Formula, FormulaError, Placement
     from normula.spec import Spec
 
-__all__ = ["Formula", "FormulaError", "Placement", "Spec", "build", "compare", "flow", "placement", "placements"]
+__all__ = [
+    "Formula",
+    "FormulaError",
+    "Placement",
+    "Spec",
+    "build",
+    "claims",
+    "compare",
+    "flow",
+    "placement",
+    "placements",
+]
 
 __version__ = "0.1.0"
 
@@ -27,6 +39,7 @@ _HOMES = {
     "placements": "normula.catalog",
     "Spec": "normula.spec",
     "flow": "normula.flow",
+    "claims": "normula.claims",
     "compare": "normula.compare",
 }
 

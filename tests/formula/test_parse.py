@@ -49,7 +49,7 @@ WRONG = (
     ("branch = f(x); x + norm(«brnach»)", "did you mean 'branch'?"),
     ("x + attn(x, «mid»=norm)", "attn has no inner site 'mid'; it has qk, qkv, out"),
     ("x + attn(x, «qkk»=norm)", "did you mean 'qk'?"),
-    ("x + norm(x, «qk»=norm)", "it has none"),
+    ("x + norm(x, «qk»=norm)", "it has gain"),
     ("x + attn(x, «qk»=f)", "an inner site holds a norm"),
     ("x + attn(x, «qk»=rmsnrom)", "did you mean 'rmsnorm'?"),
     ("x + «attn»(x, qk=norm, qkv=norm)", "qkv covers qk"),
@@ -94,7 +94,7 @@ WRONG = (
     ("x + 2**«L**gain(1)» * f(x)", "a gain can stand neither in an exponent"),
     ("x + gain(0, «'token'») * f(x)", "can only be 'channel'"),
     ("x + «gain»() * f(x)", "gain(start, 'channel')"),
-    ("x + «gain»(x) * f(x)", "a gain starts at a number"),
+    ("x + gain(«x») * f(x)", "a gain starts at a number"),
     # meaning
     ("«»", "this text is empty"),
     ("«»   ;  ", "this text is empty"),

@@ -14,6 +14,7 @@ COMMANDS = {
     "explain": "what a placement or a formula does: drawing, skip path, paper, advice",
     "compare": "placements side by side: drawn, measured, trained against each other, with a verdict",
     "flow": "what a stack does to signal and gradient, by depth",
+    "claims": "statements of the literature, each measured, with a verdict",
     "report": "make the page of a comparison again from its JSON",
 }
 """The commands, each with the line that --help shows for it."""

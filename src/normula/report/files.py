@@ -23,8 +23,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: the folder is missing or cannot be written to, the path is a folder, or no space is left.
     """
-    target = _target(path)
     try:
+        target = _target(path)
         if _is_special(target):
             _check_device(target)
             return
@@ -48,9 +48,9 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: it cannot be written; the message says why and what to do.
     """
-    target = _target(path)
     data = text.encode(errors="backslashreplace")  # a name from a command line may hold bytes that are no UTF-8
     try:
+        target = _target(path)
         if _is_special(target):
             with target.open("wb") as file:
                 file.write(data)

@@ -1,0 +1,239 @@
+"""The page of a comparison: complete, self-contained, safe, the same twice, readable."""
+
+import math
+import re
+from dataclasses import replace
+from html import escape
+from html.parser import HTMLParser
+from xml.etree import ElementTree as ET
+
+import matplotlib
+import pytest
+
+from normula.record import Comparison, from_json, to_json
+from normula.report import html
+from normula.report.theme import COLOURS, TEXT
+from tests.report import records
+
+VOID_ELEMENTS = {"meta", "link", "br", "path", "rect", "circle", "use", "line"}
+RECORDS = {
+    "whole": records.comparison(),
+    "interrupted": records.interrupted(),
+    "exploding": records.exploding(),
+    "many": records.many(),
+    "hostile": records.hostile(),
+    "one": records.comparison(
+        contestants=(records.PRE,), flows=(records.flow("pre", (0,)),), trials=records.trials(("pre",)), planned=16
+    ),
+    "none": replace(records.interrupted(), contestants=(), settings={}, data={}, verdict=()),
+}
+
+
+class Reader(HTMLParser):
+    """Elements, attributes and text; every element that is opened must be closed in order."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.open: list[str] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID_ELEMENTS:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID_ELEMENTS:
+            assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def pages() -> dict[str, str]:
+    return {name: html(record) for name, record in RECORDS.items()}
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_page_is_well_formed_and_loads_and_runs_nothing(pages: dict[str, str], name: str) -> None:
+    read = Reader(pages[name])
+    tags = {tag for tag, _ in read.elements}
+    assert not tags & {"script", "iframe", "object", "embed", "img", "form", "base"}
+    assert not re.search(r"url\((?!#)|@import", pages[name])
+    for tag, attributes in read.elements:
+        assert not any(word.startswith("on") for word in attributes)
+        for word in ("src", "href", "xlink:href", "action", "data"):
+            assert (attributes.get(word) or "#").startswith("#") or (tag, attributes[word]) == ("link", "data:,")
+    assert "http:" not in pages[name]
+    assert "https:" not in pages[name]
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_every_drawing_is_xml_with_ids_of_its_own_and_every_chart_is_described(
+    pages: dict[str, str], name: str
+) -> None:
+    for text in re.findall(r"<svg.*?</svg>", pages[name], re.DOTALL):
+        root = ET.fromstring(text)
+        if root.get("class") == "chart":
+            title, description = root[0], root[1]
+            assert (title.tag, description.tag) == ("title", "desc")
+            assert title.get("id") == root.get("aria-labelledby")
+            assert description.get("id") == root.get("aria-describedby")
+            assert len(description.text or "") > 20
+    ids = [attributes["id"] for _, attributes in Reader(pages[name]).elements if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    referred = re.findall(r'(?:href="|url\()#([^")]+)', pages[name])
+    assert set(referred) <= set(ids)
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_page_is_small(pages: dict[str, str], name: str) -> None:
+    assert len(pages[name].encode()) < 1_500_000
+
+
+def test_the_same_record_gives_the_same_bytes(pages: dict[str, str]) -> None:
+    assert html(RECORDS["whole"]) == pages["whole"]
+    assert html(from_json(Comparison, to_json(RECORDS["whole"]))) == pages["whole"]
+
+
+def test_the_users_settings_of_matplotlib_change_nothing(pages: dict[str, str]) -> None:
+    mine = {"lines.linewidth": 9, "axes.facecolor": "red", "svg.fonttype": "path", "font.size": 30, "axes.grid": True}
+    with matplotlib.rc_context(mine):
+        assert html(RECORDS["whole"]) == pages["whole"]
+        assert matplotlib.rcParams["lines.linewidth"] == 9
+
+
+def test_a_page_holds_all_that_the_record_says(pages: dict[str, str]) -> None:
+    record, text = RECORDS["whole"], Reader(pages["whole"]).text
+    for one in record.contestants:
+        for words in (one.title, one.placement["formula"], one.skip, one.words, one.predictions[0][0]):
+            assert words in text
+    for statement in record.verdict:
+        assert statement.text in text
+    for words in ("0123456789abcdef", "torch 2.4.0", "Python 3.11.7", "65 s", "The stream of pre grows.", "✓ learned"):
+        assert words in text
+    assert "normula compare pre post --layers 3 --width 8" in text
+    assert "--lr 0.001 0.01 --warmup 0 5 --init xavier normal" in text
+
+
+def test_the_verdict_comes_first_and_the_raw_numbers_last(pages: dict[str, str]) -> None:
+    sections = re.findall(r'<section id="([a-z]+)"', pages["whole"])
+    assert sections == ["verdict", "placements", "training", "signal", "depth", "popular", "papers", "measured", "raw"]
+    assert pages["whole"].index("Post-LN does not learn") < pages["whole"].index("<svg")
+
+
+def test_the_popular_figure_is_shown_both_ways_and_void_where_it_is(pages: dict[str, str]) -> None:
+    text = Reader(pages["whole"]).text
+    assert "0.0000 VOID" in text
+    assert "35.7888" in text
+    assert "6.80×10⁷" in text
+    assert "1.34" in text
+    assert "Here Post-LN reads 5.00×10⁻⁷ at depth 1" in text
+    chart = re.search(r'<svg[^>]*aria-labelledby="popular-1-title".*?</svg>', pages["whole"], re.DOTALL)
+    assert chart is not None
+    assert ">VOID</text>" in chart[0]
+    assert "var(--panel)" in chart[0]  # hollow marks
+
+
+def test_where_no_point_is_void_the_page_says_so() -> None:
+    points = tuple(replace(point, norm_passes=math.nan) for point in records.popular_points())
+    page = html(records.comparison(popular=points))
+    assert "No point here is void" in page
+    assert ">VOID</text>" not in page
+
+
+def test_a_blind_probe_over_depth_is_void() -> None:
+    depths = tuple(replace(point, void=point.name == "post") for point in records.comparison().depths)
+    assert html(records.comparison(depths=depths)).count(">VOID</text>") == 3  # two gradients here, the popular figure
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("interrupted", "No training run was finished"),
+        ("interrupted", "The flow through the layers was not measured"),
+        ("interrupted", "Stacks of different depth were not measured"),
+        ("interrupted", "The popular figure was not measured"),
+        ("interrupted", "Interrupted: 0 of 32 runs"),
+        ("exploding", "✕ diverged"),
+        ("exploding", "1 ✓ learned, 1 ○ stuck"),
+        ("exploding", "not run"),
+        ("exploding", "not even the first loss is finite"),
+        ("exploding", "exactly 0, which a logarithmic axis cannot show"),
+        ("exploding", "not finite"),
+        ("exploding", "none: a value is exactly 0"),
+        ("many", "7 placements compared"),
+        ("many", "The catalogue has no predictions for this formula"),
+        ("many", "The popular figure was not measured"),
+        ("hostile", "The record has no drawing of it"),
+        ("hostile", "has no name to type"),
+        ("none", "The record has no placements"),
+    ],
+)
+def test_what_is_missing_is_said(pages: dict[str, str], name: str, words: str) -> None:
+    assert words in Reader(pages[name]).text
+
+
+def test_a_flow_or_a_figure_that_one_placement_lacks_is_said() -> None:
+    record = records.comparison(
+        flows=(records.flow("pre"),),
+        popular=tuple(point for point in records.popular_points() if point.name == "pre"),
+    )
+    text = Reader(html(record)).text
+    assert "Not measured: Post-LN." in text
+    assert "Not drawn for Post-LN" in text
+
+
+def test_long_titles_get_letters_that_are_explained(pages: dict[str, str]) -> None:
+    assert "<b>F</b> <span>norm((2*L)**(1/4) * x + f(x))</span>" in pages["many"]
+
+
+def test_hostile_names_are_escaped(pages: dict[str, str]) -> None:
+    page = pages["hostile"]
+    assert "<script" not in page.lower()
+    assert escape('<script>alert("1")</script>', quote=False).replace('"', "&#34;") in page
+    assert "\x1b" not in page
+    assert "\x00" not in page
+    assert "onload" not in page
+    page.encode()  # no surrogates
+
+
+def test_a_command_of_ones_own_is_shown() -> None:
+    assert "normula compare mine &amp;&amp; echo" in html(records.comparison(), command="normula compare mine && echo")
+
+
+def test_a_placement_from_python_has_no_command() -> None:
+    made = records.contestant("mine", "mine", "b = f(norm(x)); d = d + b; x = x + b")
+    made.placement["streams"] = {"d": "x"}
+    assert "has no name to type" in html(records.comparison(contestants=(made,)))
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance, WCAG 2.2."""
+    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_text_stands_out_from_its_ground(pages: dict[str, str], mode: str) -> None:
+    blocks = re.findall(r":root\{([^}]*--page:[^}]*)\}", pages["whole"])
+    light, dark, printed = (dict(re.findall(r"--([a-z0-9-]+):(#[0-9a-f]{6})", block)) for block in blocks)
+    assert printed == light
+    assert light.keys() == dark.keys() > COLOURS.keys()
+    colours = light if mode == "light" else dark
+    for text, ground in TEXT:
+        low, high = sorted((luminance(colours[text]), luminance(colours[ground])))
+        assert (high + 0.05) / (low + 0.05) >= 4.5, (text, ground)
