@@ -69,10 +69,10 @@ def test_post_ln_keeps_its_size_with_every_initialisation(init: str) -> None:
 
 def test_pre_ln_grows_with_the_root_of_depth_unless_its_writers_are_scaled() -> None:
     """Independent branches of one size add up so: Xiong et al., 2020, lemma 2. Scaling as GPT-2 does undoes it."""
-    law = law_of("pre", sublayers=("mlp", "mlp"))
+    law = law_of("pre", width=64, sublayers=("mlp", "mlp"))
     assert law.kind == "power"
     assert law.exponent == pytest.approx(0.5, abs=0.1)
-    assert law_of("pre", sublayers=("mlp", "mlp"), init="scaled").kind == "flat"
+    assert law_of("pre", width=64, sublayers=("mlp", "mlp"), init="scaled").kind == "flat"
 
 
 @pytest.mark.parametrize("name", ["peri", "res-post"])

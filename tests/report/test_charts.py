@@ -5,7 +5,7 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from normula.report.chart import Chart, Line
@@ -47,6 +47,7 @@ def test_every_scale_has_finite_ends_and_ticks_within(values: list[float], log: 
 
 
 @pytest.mark.property
+@settings(max_examples=20)
 @given(st.lists(anything, min_size=1, max_size=5), st.booleans())
 def test_any_values_can_be_drawn(values: list[float], log: bool) -> None:
     places = range(len(values))

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import replace
+from functools import cache
 from html import escape
 from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
@@ -61,30 +62,28 @@ class Reader(HTMLParser):
         return " ".join(" ".join(self.words).split())
 
 
-@pytest.fixture(scope="module")
-def pages() -> dict[str, str]:
-    return {name: html(record) for name, record in RECORDS.items()}
+@cache
+def page(name: str) -> str:
+    return html(RECORDS[name])
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_page_is_well_formed_and_loads_and_runs_nothing(pages: dict[str, str], name: str) -> None:
-    read = Reader(pages[name])
+def test_a_page_is_well_formed_and_loads_and_runs_nothing(name: str) -> None:
+    read = Reader(page(name))
     tags = {tag for tag, _ in read.elements}
     assert not tags & {"script", "iframe", "object", "embed", "img", "form", "base"}
-    assert not re.search(r"url\((?!#)|@import", pages[name])
+    assert not re.search(r"url\((?!#)|@import", page(name))
     for tag, attributes in read.elements:
         assert not any(word.startswith("on") for word in attributes)
         for word in ("src", "href", "xlink:href", "action", "data"):
             assert (attributes.get(word) or "#").startswith("#") or (tag, attributes[word]) == ("link", "data:,")
-    assert "http:" not in pages[name]
-    assert "https:" not in pages[name]
+    assert "http:" not in page(name)
+    assert "https:" not in page(name)
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_every_drawing_is_xml_with_ids_of_its_own_and_every_chart_is_described(
-    pages: dict[str, str], name: str
-) -> None:
-    for text in re.findall(r"<svg.*?</svg>", pages[name], re.DOTALL):
+def test_every_drawing_is_xml_with_ids_of_its_own_and_every_chart_is_described(name: str) -> None:
+    for text in re.findall(r"<svg.*?</svg>", page(name), re.DOTALL):
         root = ET.fromstring(text)
         if root.get("class") == "chart":
             title, description = root[0], root[1]
@@ -92,31 +91,31 @@ def test_every_drawing_is_xml_with_ids_of_its_own_and_every_chart_is_described(
             assert title.get("id") == root.get("aria-labelledby")
             assert description.get("id") == root.get("aria-describedby")
             assert len(description.text or "") > 20
-    ids = [attributes["id"] for _, attributes in Reader(pages[name]).elements if "id" in attributes]
+    ids = [attributes["id"] for _, attributes in Reader(page(name)).elements if "id" in attributes]
     assert len(ids) == len(set(ids))
-    referred = re.findall(r'(?:href="|url\()#([^")]+)', pages[name])
+    referred = re.findall(r'(?:href="|url\()#([^")]+)', page(name))
     assert set(referred) <= set(ids)
 
 
 @pytest.mark.parametrize("name", RECORDS)
-def test_a_page_is_small(pages: dict[str, str], name: str) -> None:
-    assert len(pages[name].encode()) < 1_500_000
+def test_a_page_is_small(name: str) -> None:
+    assert len(page(name).encode()) < 1_500_000
 
 
-def test_the_same_record_gives_the_same_bytes(pages: dict[str, str]) -> None:
-    assert html(RECORDS["whole"]) == pages["whole"]
-    assert html(from_json(Comparison, to_json(RECORDS["whole"]))) == pages["whole"]
+def test_the_same_record_gives_the_same_bytes() -> None:
+    assert html(RECORDS["whole"]) == page("whole")
+    assert html(from_json(Comparison, to_json(RECORDS["whole"]))) == page("whole")
 
 
-def test_the_users_settings_of_matplotlib_change_nothing(pages: dict[str, str]) -> None:
+def test_the_users_settings_of_matplotlib_change_nothing() -> None:
     mine = {"lines.linewidth": 9, "axes.facecolor": "red", "svg.fonttype": "path", "font.size": 30, "axes.grid": True}
     with matplotlib.rc_context(mine):
-        assert html(RECORDS["whole"]) == pages["whole"]
+        assert html(RECORDS["whole"]) == page("whole")
         assert matplotlib.rcParams["lines.linewidth"] == 9
 
 
-def test_a_page_holds_all_that_the_record_says(pages: dict[str, str]) -> None:
-    record, text = RECORDS["whole"], Reader(pages["whole"]).text
+def test_a_page_holds_all_that_the_record_says() -> None:
+    record, text = RECORDS["whole"], Reader(page("whole")).text
     for one in record.contestants:
         for words in (one.title, one.placement["formula"], one.skip, one.words, one.predictions[0][0]):
             assert words in text
@@ -128,20 +127,20 @@ def test_a_page_holds_all_that_the_record_says(pages: dict[str, str]) -> None:
     assert "--lr 0.001 0.01 --warmup 0 5 --init xavier normal" in text
 
 
-def test_the_verdict_comes_first_and_the_raw_numbers_last(pages: dict[str, str]) -> None:
-    sections = re.findall(r'<section id="([a-z]+)"', pages["whole"])
+def test_the_verdict_comes_first_and_the_raw_numbers_last() -> None:
+    sections = re.findall(r'<section id="([a-z]+)"', page("whole"))
     assert sections == ["verdict", "placements", "training", "signal", "depth", "popular", "papers", "measured", "raw"]
-    assert pages["whole"].index("Post-LN does not learn") < pages["whole"].index("<svg")
+    assert page("whole").index("Post-LN does not learn") < page("whole").index("<svg")
 
 
-def test_the_popular_figure_is_shown_both_ways_and_void_where_it_is(pages: dict[str, str]) -> None:
-    text = Reader(pages["whole"]).text
+def test_the_popular_figure_is_shown_both_ways_and_void_where_it_is() -> None:
+    text = Reader(page("whole")).text
     assert "0.0000 VOID" in text
     assert "35.7888" in text
     assert "6.80×10⁷" in text
     assert "1.34" in text
     assert "Here Post-LN reads 5.00×10⁻⁷ at depth 1" in text
-    chart = re.search(r'<svg[^>]*aria-labelledby="popular-1-title".*?</svg>', pages["whole"], re.DOTALL)
+    chart = re.search(r'<svg[^>]*aria-labelledby="popular-1-title".*?</svg>', page("whole"), re.DOTALL)
     assert chart is not None
     assert ">VOID</text>" in chart[0]
     assert "var(--panel)" in chart[0]  # hollow marks
@@ -149,9 +148,9 @@ def test_the_popular_figure_is_shown_both_ways_and_void_where_it_is(pages: dict[
 
 def test_where_no_point_is_void_the_page_says_so() -> None:
     points = tuple(replace(point, norm_passes=math.nan) for point in records.popular_points())
-    page = html(records.comparison(popular=points))
-    assert "No point here is void" in page
-    assert ">VOID</text>" not in page
+    text = html(records.comparison(popular=points))
+    assert "No point here is void" in text
+    assert ">VOID</text>" not in text
 
 
 def test_a_blind_probe_over_depth_is_void() -> None:
@@ -182,8 +181,8 @@ def test_a_blind_probe_over_depth_is_void() -> None:
         ("none", "The record has no placements"),
     ],
 )
-def test_what_is_missing_is_said(pages: dict[str, str], name: str, words: str) -> None:
-    assert words in Reader(pages[name]).text
+def test_what_is_missing_is_said(name: str, words: str) -> None:
+    assert words in Reader(page(name)).text
 
 
 def test_a_flow_or_a_figure_that_one_placement_lacks_is_said() -> None:
@@ -196,18 +195,18 @@ def test_a_flow_or_a_figure_that_one_placement_lacks_is_said() -> None:
     assert "Not drawn for Post-LN" in text
 
 
-def test_long_titles_get_letters_that_are_explained(pages: dict[str, str]) -> None:
-    assert "<b>F</b> <span>norm((2*L)**(1/4) * x + f(x))</span>" in pages["many"]
+def test_long_titles_get_letters_that_are_explained() -> None:
+    assert "<b>F</b> <span>norm((2*L)**(1/4) * x + f(x))</span>" in page("many")
 
 
-def test_hostile_names_are_escaped(pages: dict[str, str]) -> None:
-    page = pages["hostile"]
-    assert "<script" not in page.lower()
-    assert escape('<script>alert("1")</script>', quote=False).replace('"', "&#34;") in page
-    assert "\x1b" not in page
-    assert "\x00" not in page
-    assert "onload" not in page
-    page.encode()  # no surrogates
+def test_hostile_names_are_escaped() -> None:
+    text = page("hostile")
+    assert "<script" not in text.lower()
+    assert escape('<script>alert("1")</script>', quote=False).replace('"', "&#34;") in text
+    assert "\x1b" not in text
+    assert "\x00" not in text
+    assert "onload" not in text
+    text.encode()  # no surrogates
 
 
 def test_a_command_of_ones_own_is_shown() -> None:
@@ -228,8 +227,8 @@ def luminance(colour: str) -> float:
 
 
 @pytest.mark.parametrize("mode", ["light", "dark"])
-def test_text_stands_out_from_its_ground(pages: dict[str, str], mode: str) -> None:
-    blocks = re.findall(r":root\{([^}]*--page:[^}]*)\}", pages["whole"])
+def test_text_stands_out_from_its_ground(mode: str) -> None:
+    blocks = re.findall(r":root\{([^}]*--page:[^}]*)\}", page("whole"))
     light, dark, printed = (dict(re.findall(r"--([a-z0-9-]+):(#[0-9a-f]{6})", block)) for block in blocks)
     assert printed == light
     assert light.keys() == dark.keys() > COLOURS.keys()

@@ -61,7 +61,7 @@ def verdict(
         said += _factors(shares)
         said += _warmup(titles, trials)
         said += _edges(titles, trials, inits)
-    said += _collapses(flows)
+    said += _collapses(contestants, flows)
     said += _depth(contestants, depths)
     if trials:
         said.append(
@@ -87,10 +87,11 @@ def _headline(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[s
     for name in some:
         bad = [INIT_WORDS[init] for init, does in learns[name].items() if not does]
         good = [INIT_WORDS[init] for init, does in learns[name].items() if does]
+        others = [learns[other].get(init) for other in titles for init, does in learns[name].items() if not does]
         yield Statement(
             kind="headline",
             text=f"{titles[name]} does not learn with {_and(bad)} at any rate tried, and does with {_and(good)}: "
-            "the initial weights decide as much as the placement.",
+            f"the initial weights decide{' as much as the placement' if any(others) else ''}.",
         )
     for name in always:
         yield Statement(kind="headline", text=f"{titles[name]} does not learn at any setting tried.")
@@ -137,6 +138,8 @@ def _differences(titles: dict[str, str], trials: Sequence[Trial], inits: Sequenc
                 text = (
                     f"{where}, {titles[first]} ends {b.mean - a.mean:.2f} nats below {titles[second]}: {a} against {b}."
                 )
+                if len({trial.seed for trial in trials}) == 1:
+                    text += " With one seed, chance is not ruled out."
             else:
                 text = f"{where}, no difference is shown between {titles[first]} {a} and {titles[second]} {b}."
             yield Statement(kind="difference", text=text)
@@ -190,11 +193,12 @@ def _edges(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[str]
                 )
 
 
-def _collapses(flows: Sequence[Flow]) -> Iterable[Statement]:
+def _collapses(contestants: Sequence[Contestant], flows: Sequence[Flow]) -> Iterable[Statement]:
+    titles = {one.name: one.title for one in contestants}
     for one in flows:
         for finding in one.findings:
             if finding.kind in ("token-collapse", "gradient-after-collapse", "not-finite"):
-                yield Statement(kind="flow", text=f"{one.name}: {finding.text}")
+                yield Statement(kind="flow", text=f"{titles.get(one.name, one.name)}: {finding.text}")
 
 
 def _depth(contestants: Sequence[Contestant], depths: Sequence[DepthPoint]) -> Iterable[Statement]:

@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final, TypeAlias
 
 from normula.formula.graph import Atom, Graph, Node, Stream, Sum
-from normula.formula.scalar import Scalar, key
+from normula.formula.scalar import GainUse, Scalar, key
 from normula.formula.words import NORMS, STREAM, SUBLAYERS
 
 Rank: TypeAlias = tuple[int, int, int, str, str]
@@ -106,13 +106,15 @@ class Order:
     def _gain_colours(self) -> dict[int, str]:
         """Each gain's colour joined with those of the terms that it stands in."""
         terms: dict[int, list[str]] = {index: [] for index in self.gains}
+        texts: dict[tuple[Scalar, GainUse], str] = {}
         for place, total in _places(self.graph):
             for atom, coefficient in total.terms:
                 what = self.colours[atom.number] if isinstance(atom, Node) else atom.name
                 where = self.colours[place] if isinstance(place, int) else place
                 for use in coefficient.gains:
-                    text = key(coefficient, {**self.gains, use.index: "*"})
-                    terms[use.index].append(f"{text}*{what}@{where}")
+                    if (coefficient, use) not in texts:
+                        texts[coefficient, use] = key(coefficient, {**self.gains, use.index: "*"})
+                    terms[use.index].append(f"{texts[coefficient, use]}*{what}@{where}")
         return {index: _short("|".join([colour, *sorted(terms[index])])) for index, colour in self.gains.items()}
 
     def _sum_key(self, total: Sum, colours: dict[int, str]) -> str:

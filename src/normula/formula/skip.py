@@ -6,7 +6,7 @@ Jacobians is read from right to left, as they multiply.
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from normula.formula.graph import ONE, Builder
 from normula.formula.scalar import Scalar, number
@@ -14,6 +14,8 @@ from normula.formula.spell import leading_minus, spell
 from normula.formula.text import expression, is_number
 from normula.formula.tree import Binary, Call, Expr, Gain, Name, Negative, Tree, walk
 from normula.formula.words import NORMS, STREAM
+
+MAX_PATHS: Final = 64
 
 Jacobians: TypeAlias = tuple[tuple[str, int], ...]
 """The norms on a path, each with its text and its index: two norms of the same value differ in their parameters."""
@@ -23,7 +25,10 @@ Paths: TypeAlias = dict[str, dict[Jacobians, Scalar]]
 
 def skip(tree: Tree) -> str:
     """The derivative of each new stream with respect to each old one; only x where there is no other."""
-    entries = derivative(tree)
+    try:
+        entries = derivative(tree)
+    except _TooManyPathsError:
+        return f"a sum of more than {MAX_PATHS} products"
     if set(entries) <= {(STREAM, STREAM)}:
         return entries.get((STREAM, STREAM), "0")
     return "; ".join(f"d{new}/d{old} = {text}" for (new, old), text in sorted(entries.items(), reverse=True))
@@ -32,6 +37,10 @@ def skip(tree: Tree) -> str:
 def derivative(tree: Tree) -> dict[tuple[str, str], str]:
     """The entries that are not zero, as text, by (new stream, old stream)."""
     return _Derivative(tree).entries()
+
+
+class _TooManyPathsError(Exception):
+    """Every norm beside a skip may double the paths: written out, they would be without bound."""
 
 
 class _Derivative:
@@ -129,4 +138,6 @@ def _added(first: Paths, second: Paths) -> Paths:
         mine = total.setdefault(old, {})
         for norms, c in several.items():
             mine[norms] = mine[norms] + c if norms in mine else c
+        if len(mine) > MAX_PATHS:
+            raise _TooManyPathsError
     return total

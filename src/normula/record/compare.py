@@ -84,7 +84,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """One sentence of the verdict and what kind it is: `headline`, `outcome`, `difference`, `factor`, `caution`."""
+    """One sentence of the verdict; its kind is headline, outcome, difference, factor, flow or caution."""
 
     kind: str
     text: str

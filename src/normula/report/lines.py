@@ -48,17 +48,19 @@ def _set_axes(axes: Axes, chart: Chart) -> None:
     axes.set_xlim(*xs.limits)
     axes.set_ylim(*chart.scale.limits)
     axes.set_yticks(*chart.scale.ticks)
-    points = sorted({x for line in chart.lines for x in line.x})
-    axes.set_xticks(*(_ticks_at(points) if len(points) <= _MOST_TICKS else xs.whole_ticks))
+    points = sorted({x for line in chart.lines for x in line.x if x == round(x)})
+    axes.set_xticks(*(_ticks_at(points) if 0 < len(points) <= _MOST_TICKS else xs.whole_ticks))
 
 
 def _ticks_at(points: Sequence[float]) -> tuple[list[float], list[str]]:
-    """A tick at each point, from the last on; none where it would run into the next."""
-    least = (points[-1] - points[0]) / _MOST_TICKS * 0.8 if points else 0
-    kept: list[float] = []
-    for x in reversed(points):
-        if not kept or kept[-1] - x >= least:
+    """A tick at the first and the last point, and at each between them that leaves room for its label."""
+    first, last = points[0], points[-1]
+    least = (last - first) / _MOST_TICKS * 0.8
+    kept = [first]
+    for x in points[1:-1]:
+        if x - kept[-1] >= least and last - x >= least:
             kept.append(x)
+    kept += [last] if last > first else []
     return kept, [tick(x) for x in kept]
 
 

@@ -59,6 +59,7 @@ def page(comparison: Comparison, *, command: str | None = None) -> str:
             start=plates(signal.at_start(pairs), "start") if pairs else [],
             over_training=signal.over_training(pairs) if any(len(flow.training_steps) > 1 for _, flow in pairs) else [],
             flows=comparison.flows,
+            first_flow=pairs[0][1] if pairs else None,
             without_flow=[one.title for one in contestants if one.name not in flows],
             depth=depth_groups(contestants, comparison.depths),
             popular=popular(contestants, comparison.popular),

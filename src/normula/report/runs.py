@@ -104,9 +104,9 @@ def grid(comparison: Comparison) -> Grid:
     """What a comparison varied; what was asked for first, then what else was run."""
     settings, trials = comparison.settings, comparison.trials
     return Grid(
-        inits=_levels(settings.get("init"), (t.init for t in trials)),
-        warmups=tuple(sorted(_levels(settings.get("warmup"), (t.warmup for t in trials)))),
-        rates=tuple(sorted(_levels(settings.get("lr"), (t.lr for t in trials)))),
+        inits=_levels(settings.get("init"), str, (t.init for t in trials)),
+        warmups=tuple(sorted(_levels(settings.get("warmup"), int, (t.warmup for t in trials)))),
+        rates=tuple(sorted(_levels(settings.get("lr"), float, (t.lr for t in trials)))),
         trials=trials,
     )
 
@@ -158,9 +158,9 @@ def summary(cells: Sequence[Cell]) -> str:
     return ", ".join([*ends, f"{came} ({count(len(trials), 'run')})" if len(counts) == 1 else came])
 
 
-def _levels(planned: object, run: Iterable[T]) -> tuple[T, ...]:
-    """Both, each once."""
-    wanted: list[T] = list(planned) if isinstance(planned, list | tuple) else []
+def _levels(planned: object, kind: type[T], run: Iterable[T]) -> tuple[T, ...]:
+    """Both, each once; the settings of a record are not checked when it is read."""
+    wanted = [level for level in planned if isinstance(level, kind)] if isinstance(planned, list | tuple) else []
     return tuple(dict.fromkeys([*wanted, *run]))
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Sequence
 
-from rich import box
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +18,10 @@ from normula.report.words import listed, number, plain
 
 _GAP = 4
 """Columns between two drawings."""
+_HEAD = 4
+"""Lines above a drawing."""
+_POINT = 30
+"""Columns that the point of the grid takes up in the table of outcomes."""
 _STYLES = {"learned": "green", "stuck": "yellow", "diverged": "red", "": "dim"}
 _KINDS = {
     "headline": "",
@@ -41,8 +44,9 @@ def terminal(comparison: Comparison, console: Console) -> None:
     _drawings(contestants, console)
     _verdict(comparison, console)
     if comparison.trials:
-        console.print(_outcomes(contestants, runs))
-        console.print(_best(contestants, runs))
+        for table in (*_outcomes(contestants, runs, console.width), _best(contestants, runs)):
+            console.print(table)
+            console.print()
     else:
         console.print("No training run was finished.")
     for text in _voids(comparison, contestants):
@@ -68,13 +72,14 @@ def _drawings(contestants: Sequence[Shown], console: Console) -> None:
 
 
 def _drawing(one: Shown) -> list[str]:
+    """What it is called, and the picture."""
     head = one.title if one.label == one.title else f"{one.label}: {one.title}"
     try:
         picture = Formula(one.formula).drawing().splitlines()
     except FormulaError:  # a record by hand
         picture = ["(no drawing)"]
-    lines = [head, *([one.formula] if one.formula != one.title else []), f"skip path: {one.contestant.skip}", ""]
-    return [plain(line) for line in lines] + picture
+    formula = one.formula if one.formula != one.title else ""
+    return [*(plain(line) for line in (head, formula, f"skip path: {one.contestant.skip}", "")), *picture]
 
 
 def _width(block: Sequence[str]) -> int:
@@ -82,52 +87,49 @@ def _width(block: Sequence[str]) -> int:
 
 
 def _print_row(row: Sequence[Sequence[str]], console: Console) -> None:
+    """Heads at the top; drawings at the bottom, where the stream enters."""
     height = max(map(len, row))
-    for i in range(height):
-        parts = [(block[i] if i < len(block) else "").ljust(_width(block)) for block in row]
-        text = Text((" " * _GAP).join(parts).rstrip(), style="bold" if i == 0 else "")
-        console.print(text, overflow="ellipsis", no_wrap=True)
+    stood = [[*block[:_HEAD], *[""] * (height - len(block)), *block[_HEAD:]] for block in row]
+    for i, parts in enumerate(zip(*stood, strict=True)):
+        line = (" " * _GAP).join(part.ljust(_width(block)) for part, block in zip(parts, row, strict=True))
+        console.print(Text(line.rstrip(), style="bold" if i == 0 else ""), overflow="ellipsis", no_wrap=True)
     console.print()
 
 
 def _verdict(comparison: Comparison, console: Console) -> None:
     for kind, title in _KINDS.items():
         texts = [statement.text for statement in comparison.verdict if statement.kind == kind]
-        if not texts:
-            continue
-        if title:
+        if texts and title:
             console.print(Text(title, style="bold"))
         for text in texts:
-            if title:
-                console.print(Padding(_line(f"- {text}"), (0, 0, 0, 1)))
-            else:
-                console.print(_line(text, "bold"))
-        console.print()
+            bullet, style = ("- ", "") if title else ("", "bold")
+            lines = textwrap.wrap(bullet + plain(text), console.width, subsequent_indent=" " * len(bullet))
+            console.print(Text("\n".join(lines), style=style))
+        if texts:
+            console.print()
 
 
-def _outcomes(contestants: Sequence[Shown], runs: Grid) -> Table:
-    """One row a point of the grid, one column a placement."""
-    table = Table(title="Outcomes", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    for name in ("weights", "warmup", "rate"):
-        table.add_column(name, justify="left" if name == "weights" else "right", no_wrap=True)
-    for one in contestants:
-        table.add_column(_line(one.label))
-    for init in runs.inits:
-        for warmup in runs.warmups:
-            for lr in runs.rates:
-                cells = [runs.cell(one.name, init, warmup, lr) for one in contestants]
-                texts = [Text(cell.words, style=_STYLES[cell.worst]) for cell in cells]
-                table.add_row(_line(init), str(warmup), f"{lr:g}", *texts)
-    return table
+def _outcomes(contestants: Sequence[Shown], runs: Grid, width: int) -> Iterable[Table]:
+    """One row a point of the grid, one column a placement; as many tables as it takes for whole columns."""
+    points = [(init, warmup, lr) for init in runs.inits for warmup in runs.warmups for lr in runs.rates]
+    cells = {one.name: [runs.cell(one.name, *point) for point in points] for one in contestants}
+    widest = max(len(text) for one in contestants for text in (one.label, *(cell.words for cell in cells[one.name])))
+    each = max(1, (width - _POINT) // (widest + 2))
+    for start in range(0, len(contestants), each):
+        table = _table("Outcomes" if start == 0 else "Outcomes, continued", ("weights", "warmup", "rate"))
+        part = contestants[start : start + each]
+        for one in part:
+            table.add_column(_line(one.label))
+        for place, (init, warmup, lr) in enumerate(points):
+            texts = [Text(cells[one.name][place].words, style=_STYLES[cells[one.name][place].worst]) for one in part]
+            table.add_row(_line(init), str(warmup), f"{lr:g}", *texts)
+        yield table
 
 
 def _best(contestants: Sequence[Shown], runs: Grid) -> Table:
     """Each placement at its own best point."""
-    table = Table(
-        title="Best losses, nats", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
-    for name in ("weights", "placement", "loss [range over seeds]", "rate", "warmup", "outcome"):
-        table.add_column(name, justify="right" if name in ("rate", "warmup") else "left")
+    names = ("weights", "placement", "loss [range over seeds]", "rate", "warmup", "outcome")
+    table = _table("Best losses, nats", names)
     for init in runs.inits:
         for one in contestants:
             best = runs.best(one.name, init)
@@ -137,6 +139,13 @@ def _best(contestants: Sequence[Shown], runs: Grid) -> Table:
             first = best.trials[0]
             outcome = Text(best.words, style=_STYLES[best.worst])
             table.add_row(_line(init), _line(one.label), Text(best.loss), f"{first.lr:g}", str(first.warmup), outcome)
+    return table
+
+
+def _table(title: str, names: Iterable[str]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for name in names:
+        table.add_column(name, justify="right" if name in ("rate", "warmup") else "left")
     return table
 
 

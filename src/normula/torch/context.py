@@ -16,11 +16,13 @@ from normula.spec.positions import relative_buckets, rotary_angles
 class Cache:
     """Keys and values of the tokens that a causal stack has seen, to go on from there.
 
-    Pass the same cache to each call; `length` is the number of tokens in it.
+    Pass the same cache to each call; `length` is the number of tokens in it. Where there is an encoder, the keys and
+    values of its memory are here too, and `source_mask` says which of these are real.
     """
 
     keys: dict[str, Tensor] = field(default_factory=dict)
     values: dict[str, Tensor] = field(default_factory=dict)
+    source_mask: Tensor | None = None
     length: int = 0
 
     def extended(self, place: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

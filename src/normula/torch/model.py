@@ -78,7 +78,7 @@ class Model(nn.Module):
             inputs: vectors (B, T, D), or ids (B, T) where the spec has a vocabulary.
             mask: true where a token is real; None where all are.
             source: what goes into the encoder; it can be left out where the cache has seen it.
-            source_mask: true where a token of the source is real.
+            source_mask: true where a token of the source is real; the cache remembers it.
             cache: keys and values of the tokens before, in a causal stack; the new ones are added to it.
 
         Returns:
@@ -86,7 +86,7 @@ class Model(nn.Module):
         """
         x, streams, around = self.begin(inputs, mask, source, source_mask, cache)
         for layer in self.layers:
-            if self.checkpointing and torch.is_grad_enabled():
+            if self.checkpointing and cache is None and torch.is_grad_enabled():  # twice would extend the cache twice
                 streams = checkpoint(layer, *streams, around, use_reentrant=False)
             else:
                 streams = layer(*streams, around)
@@ -94,9 +94,16 @@ class Model(nn.Module):
             cache.length += x.shape[1]
         return self.read_out(self.final(*streams, around)[0], mask)
 
-    def states(self, inputs: Tensor, mask: Tensor | None = None, **options: Tensor | None) -> States:
+    def states(
+        self,
+        inputs: Tensor,
+        mask: Tensor | None = None,
+        *,
+        source: Tensor | None = None,
+        source_mask: Tensor | None = None,
+    ) -> States:
         """Run the stack and keep every value of the stream; arguments as for a pass, without a cache."""
-        _, streams, around = self.begin(inputs, mask, options.get("source"), options.get("source_mask"), None)
+        _, streams, around = self.begin(inputs, mask, source, source_mask)
         stream = [streams[0]]
         for layer in self.layers:
             streams = layer(*streams, around)
@@ -156,22 +163,29 @@ class Model(nn.Module):
 
         Raises:
             ValueError: a mask of another shape, a source without an encoder or the other way round, a cache in a
-                stack that is not causal.
+                stack that is not causal or has classes.
         """
         seen = 0 if cache is None else cache.length
         if cache is not None and not self.spec.causal:
             raise ValueError("a cache needs a causal stack: here the tokens before depend on those that come after")
+        if cache is not None and self.spec.classes is not None:
+            raise ValueError("a classifier reads the mean of all tokens, and a cache leaves it the new ones only")
         if mask is not None and mask.shape != (x.shape[0], seen + x.shape[1]):
             wanted = (x.shape[0], seen + x.shape[1])
             raise ValueError(f"a mask has the shape (B, T) = {wanted}, this one has {tuple(mask.shape)}")
         if (source is not None and self.encoder is None) or (source is None and self.encoder is not None and not seen):
             raise ValueError("a source goes with an encoder: give both or neither")
+        if source_mask is not None and source is None:
+            raise ValueError("a source_mask says which tokens of a source are real; give the source too")
         memory = None
         if self.encoder is not None and source is not None:
             if source_mask is not None and source_mask.shape != source.shape[:2]:
                 wanted = tuple(source.shape[:2])
                 raise ValueError(f"a source_mask has the shape (B, S) = {wanted}, not {tuple(source_mask.shape)}")
             memory = None if seen else self.encoder(source, source_mask)  # the cache holds what was made of it
+        if cache is not None:
+            source_mask = cache.source_mask if seen else source_mask
+            cache.source_mask = source_mask
         relative = None if self.relative is None else self.relative.weight
         return context(self.spec, x, mask, relative, memory, source_mask, cache)
 

@@ -1,0 +1,106 @@
+"""Jobs in processes: all come back, and none is left behind."""
+
+import math
+import multiprocessing
+import operator
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from normula.race import Job, cores, run_all
+from normula.race.pool import THREAD_VARIABLES
+
+LONG = Job(time.sleep, (60,))
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    """Fails a test that leaves a process, or takes as long as the longest job."""
+    others, start = set(multiprocessing.active_children()), time.monotonic()
+    yield
+    assert set(multiprocessing.active_children()) <= others
+    assert time.monotonic() - start < 30
+
+
+def test_every_result_comes_back_with_its_place() -> None:
+    jobs = [Job(math.sqrt, (float(n**2),)) for n in range(20)]
+    assert sorted(run_all(jobs, workers=2)) == [(n, float(n)) for n in range(20)]
+
+
+def test_no_jobs_give_no_results() -> None:
+    assert list(run_all([], workers=2)) == []
+
+
+def test_a_result_comes_as_soon_as_it_is_there() -> None:
+    with closing(run_all([LONG, Job(os.getpid, ())], workers=2)) as results:
+        place, pid = next(results)
+    assert place == 1
+    assert pid != os.getpid()
+
+
+def test_jobs_run_in_the_order_given() -> None:
+    results = list(run_all([Job(time.monotonic, ()) for _ in range(6)], workers=1))
+    assert [place for place, _ in results] == [0, 1, 2, 3, 4, 5]
+    assert [at for _, at in results] == sorted(at for _, at in results)
+
+
+@pytest.mark.negative
+def test_what_a_job_raises_is_raised_here_and_ends_the_others() -> None:
+    with pytest.raises(ValueError, match="math domain error"):
+        list(run_all([LONG, Job(math.sqrt, (-1.0,)), LONG, LONG], workers=2))
+
+
+@pytest.mark.negative
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, GeneratorExit, RuntimeError])
+def test_an_interrupt_where_the_results_are_taken_ends_the_processes(interrupt: type[BaseException]) -> None:
+    results = run_all([Job(math.sqrt, (4.0,)), LONG, LONG], workers=2)
+    assert next(results) == (0, 2.0)
+    with pytest.raises(interrupt):
+        results.throw(interrupt)
+
+
+def test_closing_early_ends_the_processes() -> None:
+    results = run_all([Job(math.sqrt, (4.0,)), LONG, LONG], workers=2)
+    next(results)
+    results.close()
+    assert list(results) == []
+
+
+@pytest.mark.negative
+def test_processes_that_are_not_its_own_are_left_alone() -> None:
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    other.start()
+    try:
+        with closing(run_all([Job(math.sqrt, (4.0,)), LONG], workers=2)) as results:
+            next(results)
+        assert other.is_alive()
+    finally:
+        other.terminate()
+        other.join()
+
+
+def test_a_process_has_one_thread_and_the_environment_here_is_as_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.delenv("MKL_NUM_THREADS", raising=False)
+    before = dict(os.environ)
+    found = list(run_all([Job(os.getenv, (name,)) for name in THREAD_VARIABLES], workers=1))
+    assert [value for _, value in found] == ["1", "1", "1"]
+    assert dict(os.environ) == before
+
+
+def test_a_process_does_not_answer_an_interrupt_from_the_keyboard() -> None:
+    [(_, handler)] = run_all([Job(signal.getsignal, (signal.SIGINT,))], workers=1)
+    assert handler == signal.SIG_IGN
+    [(_, blocked)] = run_all([Job(signal.pthread_sigmask, (signal.SIG_BLOCK, ()))], workers=1)
+    assert signal.SIGINT in blocked
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, ())
+
+
+def test_the_cores_are_those_that_this_process_may_use() -> None:
+    assert cores() == len(os.sched_getaffinity(0))
+    [(_, allowed)] = run_all([Job(operator.call, (cores,))], workers=1)
+    assert allowed == cores()

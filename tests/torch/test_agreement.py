@@ -1,0 +1,217 @@
+"""PyTorch equals the oracle in float64: the output, and the gradient of every parameter and of the input."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from normula import oracle
+from normula.catalog import placements
+from normula.formula import Placement, Range
+from normula.spec import Spec
+from tests.cases import BLOCKS, OTHERS, random_inputs, random_weights, small
+from tests.compare import FLOAT64, assert_gradients_near, assert_near
+from tests.torch.models import gradients, model_of
+
+pytestmark = pytest.mark.oracle
+
+Mask = NDArray[np.bool_]
+
+PADDED = np.array([[True, True, True, True, True], [True, True, True, False, False]])
+LEFT_PADDED = np.array([[False, False, True, True, True], [True, True, True, True, True]])
+"""Under a causal mask, the first two tokens of the first sequence see nothing at all."""
+
+
+def assert_agrees(
+    spec: Spec, mask: Mask | None = None, source_mask: Mask | None = None, built: Spec | None = None
+) -> None:
+    """The same weights and inputs through both; the loss is a random direction in the output.
+
+    `built` is what torch gets where it is not to be the same as the oracle's.
+    """
+    arrays, inputs = random_weights(spec), random_inputs(spec)
+    source = None if spec.encoder is None else random_inputs(spec.encoder, seed=2, tokens=4)
+    truth = oracle.run(spec, arrays, inputs, mask, source=source, source_mask=source_mask)
+    direction = np.random.default_rng(3).standard_normal(truth.output.shape)
+    input_gradient, parameter_gradients = truth.pullback(direction)
+
+    model, x = model_of(built or spec, arrays), torch.tensor(inputs)
+    if spec.vocab is None:
+        x.requires_grad_()
+    others = {"source": source, "source_mask": source_mask}
+    output = model(
+        x,
+        None if mask is None else torch.tensor(mask),
+        **{name: torch.tensor(array) for name, array in others.items() if array is not None},
+    )
+    torch.autograd.backward((output * torch.tensor(direction)).sum())
+
+    assert_near(output.detach().numpy(), truth.output, FLOAT64, "output")
+    found = {name: gradient.numpy() for name, gradient in gradients(model).items()}
+    assert_gradients_near(found, parameter_gradients, FLOAT64)
+    if x.grad is not None:
+        assert_near(x.grad.numpy(), input_gradient, FLOAT64, "input's gradient")
+
+
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm", "none"])
+@pytest.mark.parametrize("placement", placements())
+def test_every_placement_as_a_language_model_with_padding(placement: str, norm: str) -> None:
+    assert_agrees(small(placement, norm=norm, vocab=7, causal=True), PADDED)
+
+
+@pytest.mark.parametrize("norm", ["l2norm", "dyt", "derf"])
+@pytest.mark.parametrize("placement", ["pre", "post", "peri"])
+def test_the_other_kinds_of_norm(placement: str, norm: str) -> None:
+    assert_agrees(small(placement, norm=norm, vocab=7, causal=True), PADDED)
+
+
+LAYER = "n = norm(x); x = x + attn(n, qkv=norm, out=rmsnorm) + 0.5 * mlp(norm(x), mid=norm)"
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "encoder": {},
+    "one head": {"heads": 1},
+    "classifier on vectors": {"classes": 3},
+    "classifier on ids": {"classes": 3, "vocab": 7},
+    "no bias": {"bias": False},
+    "relu": {"activation": "relu"},
+    "gelu": {"activation": "gelu"},
+    "gelu_tanh": {"activation": "gelu_tanh"},
+    "silu": {"activation": "silu"},
+    "gated": {"gated": True, "activation": "silu"},
+    "gated, no bias": {"gated": True, "bias": False},
+    "grouped heads": {"heads": 4, "kv_heads": 2},
+    "one head of keys": {"heads": 4, "kv_heads": 1, "causal": True},
+    "rotary": {"positions": "rotary"},
+    "rotary, causal, another base": {"positions": "rotary", "causal": True, "rotary_base": 100.0},
+    "rotary, grouped heads": {"positions": "rotary", "heads": 4, "kv_heads": 2},
+    "relative": {"positions": "relative"},
+    "relative, causal": {"positions": "relative", "causal": True},
+    "ids without positions": {"positions": "none", "vocab": 7},
+    "tied": {"tied": True, "vocab": 7, "causal": True},
+    "scale 1": {"scale": 1.0},
+    "causal on vectors": {"causal": True},
+    "norms around the stack": {"embed": "norm(x)", "final": "rmsnorm(x)"},
+}
+
+
+@pytest.mark.parametrize("mask", [None, PADDED, LEFT_PADDED], ids=["all", "padded", "left-padded"])
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("placement", ["pre", "post", LAYER], ids=["pre", "post", "layer"])
+def test_every_setting(placement: str, setting: str, mask: Mask | None) -> None:
+    assert_agrees(small(placement, **SETTINGS[setting]), mask)
+
+
+@pytest.mark.parametrize("fields", [{}, {"kv_heads": 2}, {"positions": "rotary"}, {"kv_heads": 1, "causal": True}])
+@pytest.mark.parametrize("over", ["width", "head"])
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm", "l2norm"])
+def test_norms_of_queries_and_keys(norm: str, over: str, fields: dict[str, Any]) -> None:
+    formula = "x + f(norm(x), qk=norm)"
+    assert_agrees(small(formula, norm=norm, qk_norm=over, **({"heads": 4} | fields)), PADDED)
+
+
+@pytest.mark.parametrize(
+    "fields", [{}, {"experts_used": 1}, {"experts_used": 4}, {"gated": True, "activation": "silu"}]
+)
+@pytest.mark.parametrize("placement", ["pre", "post", "x = x + attn(norm(x)) + moe(norm(x))"])
+def test_a_mixture_of_experts(placement: str, fields: dict[str, Any]) -> None:
+    assert_agrees(small(placement, sublayers=("attn", "moe"), experts=4, **fields), PADDED)
+
+
+CROSS = {
+    "pre": "pre",
+    "post": "post",
+    "layer": "x = x + attn(norm(x)); x = x + cross(norm(x), qk=norm); x = x + mlp(norm(x))",
+    "cross alone": "x = norm(x + cross(x))",
+}
+
+
+@pytest.mark.parametrize("masked", ["neither", "target", "source", "both"])
+@pytest.mark.parametrize("placement", CROSS)
+def test_an_encoder_and_a_decoder(placement: str, masked: str) -> None:
+    encoder = small("post" if placement == "post" else "pre", width=12, heads=3, vocab=9, positions="learned")
+    spec = small(
+        CROSS[placement],
+        sublayers=("attn", "cross", "mlp"),
+        encoder=encoder,
+        vocab=None if placement == "cross alone" else 7,
+        causal=placement != "cross alone",
+    )
+    source_mask = np.array([[True, True, True, False], [False, True, True, True]])
+    assert_agrees(
+        spec, PADDED if masked in ("target", "both") else None, source_mask if masked in ("source", "both") else None
+    )
+
+
+def test_positions_of_decoder_and_encoder_are_their_own() -> None:
+    encoder = small("pre", positions="relative")
+    assert_agrees(small("pre", sublayers=("attn", "cross", "mlp"), encoder=encoder, positions="rotary", causal=True))
+
+
+def test_a_source_of_which_nothing_is_real() -> None:
+    spec = small("pre", sublayers=("attn", "cross", "mlp"), encoder=small("pre"), causal=True)
+    assert_agrees(spec, source_mask=np.array([[False] * 4, [True] * 4]))
+
+
+@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
+@pytest.mark.parametrize("placement", OTHERS, ids=lambda placement: placement.name)
+def test_every_construct_of_the_notation(placement: Placement, norm: str) -> None:
+    assert_agrees(small(placement, norm=norm, layers=3, vocab=7, causal=True), PADDED)
+
+
+@pytest.mark.parametrize(
+    "formula",
+    [
+        "norm(x + norm(f(x), gain=0))",
+        "x + norm(f(norm(x)), gain=1/sqrt(2*L))",
+        "x + gain(1/l, 'channel') * f(norm(x)) - gain(0.5)**2 * x",
+        "log(1 + l) * x + sigmoid(gain(0.1)) * f(norm(x)) * s / S",
+        "x / (1 + gain(0.2)**2) + f(norm(-x))",
+    ],
+)
+def test_gains_and_numbers_of_the_depth(formula: str) -> None:
+    assert_agrees(small(formula, layers=3), PADDED)
+
+
+def test_ranges_of_several_lengths() -> None:
+    first, second = Range(until="L/4", formula="norm(x + f(x))"), Range(until="L/2", formula="x + f(x)")
+    assert_agrees(small(Placement(name="three parts", formula="x + f(norm(x))", ranges=(first, second)), layers=4))
+
+
+BUILDABLE = [
+    block
+    for block in BLOCKS
+    if any(word in block for word in ("attn", "mlp", "moe", "cross"))
+    and not any(word in block for word in ("ssm", "conv", "pool", "fourier", "y"))
+]
+WITH_STARTS = [block.replace("gain", "gain(0.7)").replace(" a * ", " 1.5 * ") for block in BUILDABLE]
+
+
+@pytest.mark.parametrize("block", WITH_STARTS)
+def test_the_layers_of_published_models(block: str) -> None:
+    fields: dict[str, Any] = {"encoder": small("pre")} if "cross" in block else {}
+    if "moe" in block:
+        fields |= {"experts": 3, "experts_used": 2}
+    assert_agrees(small(block, layers=1, **fields), PADDED)
+
+
+@pytest.mark.negative
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"eps": 0.0101},
+        {"activation": "gelu_tanh"},
+        {"scale": 0.5},
+        {"causal": False},
+        {"rotary_base": 9999.0},
+        {"placement": "x + 1.0000001 * f(norm(x))"},
+    ],
+    ids=str,
+)
+def test_a_neighbour_does_not_agree(other: dict[str, Any]) -> None:
+    spec = small("pre", positions="rotary", heads=2, width=12, causal=True)
+    assert_agrees(spec)
+    with pytest.raises(AssertionError, match="output"):
+        assert_agrees(spec, built=replace(spec, **other))
