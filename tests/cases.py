@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from normula.catalog import entries
+from normula.catalog import entries, placement
 from normula.formula import Placement, Range
 from normula.oracle import weights
 from normula.oracle.norms import Array
@@ -148,9 +148,21 @@ PLACEMENTS: Mapping[str, Placement] = {
 
 
 def small(placement: Any = "pre", **fields: Any) -> Spec:
-    """A spec that runs in milliseconds. Its epsilon is large, so that one in the wrong place shows."""
-    sizes = dict(layers=2, width=8, heads=2, hidden=12, eps=0.01, context=6)
+    """A spec that runs in milliseconds. Its epsilon is large, so that one in the wrong place shows.
+
+    A constant of an encoder-decoder gets an encoder of the same depth.
+    """
+    sizes: dict[str, Any] = dict(layers=2, width=8, heads=2, hidden=12, eps=0.01, context=6)
+    if needs_both_sides(placement) and "encoder" not in fields:
+        same = {name: fields[name] for name in ("layers", "init") if name in fields}
+        encoder = Spec(placement="deepnorm-encoder", **(sizes | same))
+        sizes |= {"encoder": encoder, "sublayers": ("attn", "cross", "mlp")}
     return Spec(placement=placement, **(sizes | fields))
+
+
+def needs_both_sides(name: Any) -> bool:
+    """Whether a constant is made of the depths of both sides of an encoder-decoder."""
+    return any({"Ld", "Le"} & set(formula.symbols) for formula in placement(name).formulas)
 
 
 def random_weights(spec: Spec, seed: int = 0) -> dict[str, Array]:

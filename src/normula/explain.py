@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,6 +14,9 @@ from normula.formula.tree import Number
 from normula.formula.words import INNER, NORMS
 from normula.spec import Spec, plan
 from normula.spec.plan import BUILT_IN
+
+DEPTH = 16
+"""Layers of the stack on which learned numbers are counted: enough for the last to lie behind all first ranges."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,8 @@ class Explanation:
         lines += _field("before and after", f"embed {self.placement.embed}, final {self.placement.final}")
         for name, start in self.placement.streams:
             lines += _field(f"stream {name}", f"starts as {start}")
+        for part in self.placement.ranges:
+            lines += _field("first layers", f"{part.formula}, up to layer {part.until}")
         lines += _field("skip path", f"dx'/dx = {formula.skip}")
         lines += _field("adds", self.added)
         if self.placement.initial and entry:
@@ -93,7 +99,7 @@ class Explanation:
             for note in entry.notes:
                 lines += _field("note", note)
         for other in self.others:
-            lines += _field("see also", f"{other.name}: the same formula, final {other.placement.final}")
+            lines += _field("see also", f"{other.name}: the same formula, {_unlike(self.placement, other.placement)}")
         for caution in self.cautions:
             lines += _field("caution", caution)
         return "\n".join(lines)
@@ -141,19 +147,25 @@ def _added(placed: Placement) -> str:
 
 def _numbers(placed: Placement) -> str:
     """Learned numbers that the placement itself holds, in a layer and around the stack."""
-    few, many = (_constants(placed, layers) for layers in (1, 2))
-    return f"{many - few} numbers a layer and {2 * few - many} around"
+    written = plan(Spec(placement=placed, layers=DEPTH, width=64), decoder_layers=DEPTH)  # known depths on both sides
+    sizes = {name: math.prod(p.shape) for name, p in written.parameters.items() if p.role.kind == "constant"}
+    layer = sum(size for name, size in sizes.items() if name.startswith(f"layers.{DEPTH - 1}."))
+    around = sum(size for name, size in sizes.items() if not name.startswith("layers."))
+    return f"{layer} numbers a layer and {around} around"
 
 
-def _constants(placed: Placement, layers: int) -> int:
-    total = 0
-    for parameter in plan(Spec(placement=placed, layers=layers, width=64)).parameters.values():
-        if parameter.role.kind == "constant":
-            size = 1
-            for length in parameter.shape:
-                size *= length
-            total += size
-    return total
+def _unlike(placed: Placement, other: Placement) -> str:
+    """What sets a placement with the same formula apart."""
+    said = []
+    if other.ranges != placed.ranges:
+        first = ", ".join(f"`{part.formula}` up to layer {part.until}" for part in other.ranges)
+        said.append(f"first {first}" if first else "in all layers")
+    for where in ("embed", "final"):
+        if getattr(other, where) != getattr(placed, where):
+            said.append(f"{where} {getattr(other, where)}")
+    if other.computes_as(placed):
+        said.append("with other initial weights")
+    return ", ".join(said)
 
 
 def _cautions(placed: Placement) -> list[str]:
@@ -167,7 +179,8 @@ def _cautions(placed: Placement) -> list[str]:
         )
     direct = [call for call in formula.calls if call.word in INNER and "attn" in formula.layer().sublayers]
     enters = any(site.endswith("norm_in") for site in formula.sites)
-    outside = formula.norms and not enters and formula.skip == "1"
+    zero = [call for call in formula.calls if call.start == Number(Fraction(0))]
+    outside = formula.norms and not enters and formula.skip == "1" and not zero
     if outside and not any(call.inner for call in direct):
         said.append(
             "Nothing normalises what enters a sublayer: attention's logits are quadratic in a stream that grows. "
@@ -176,6 +189,10 @@ def _cautions(placed: Placement) -> list[str]:
     if any(gain.start == Number(Fraction(0)) for gain in formula.gains):
         said.append(
             "A gain that starts at 0 makes every step the identity: the sublayers' gradients start at exactly 0."
+        )
+    if zero:
+        said.append(
+            "A norm whose gain starts at 0 makes every step the identity: the sublayers' gradients start at exactly 0."
         )
     return said
 

@@ -6,14 +6,15 @@ from typing import Any
 
 import pytest
 
+from normula.catalog import placement
 from normula.compare import compare
-from normula.data import corpus
+from normula.data import corpus, task
 from normula.flow import depth_point, flow, popular
 from normula.race import effects
 from normula.record import Comparison, from_json, to_json
 from normula.spec import Spec
 
-PLACEMENTS = ("pre", "post", "x + norm(f(x, qk=norm))", "b = attn(norm(x)); x = x + b + mlp(norm(x + b))")
+PLACEMENTS = ("pre", "post", "x + norm(f(x, qk=norm))", "x = x + norm(attn(x)) + mlp(norm(x))")
 TINY: dict[str, Any] = dict(
     layers=2,
     width=8,
@@ -61,15 +62,10 @@ def test_every_placement_is_drawn_measured_and_trained(found: Comparison) -> Non
 def test_the_popular_figure_is_drawn_both_ways_once_a_depth_where_it_can_be(found: Comparison) -> None:
     """Its blocks are one linear map: a formula with attention inside, or of a whole layer, is not in it."""
     points = [(point.probe, point.name, point.depth) for point in found.popular]
-    assert points == [(probe, name, depth) for probe in ("random", "sum") for name in ("post", "pre") for depth in (1, 2)]
-    [direct] = [point for point in popular(found_placement("post"), (2,)) if point.probe == "sum"]
-    assert direct in found.popular
-
-
-def found_placement(name: str) -> Any:
-    from normula.catalog import placement
-
-    return placement(name)
+    assert points == [
+        (probe, name, depth) for probe in ("random", "sum") for name in ("post", "pre") for depth in (1, 2)
+    ]
+    assert set(popular(placement("post"), (2,))) <= set(found.popular)
 
 
 def test_contestants_have_their_title_skip_words_and_what_the_papers_predict(found: Comparison) -> None:
@@ -93,10 +89,16 @@ def test_the_data_are_those_of_the_file(found: Comparison, text: Path) -> None:
 def test_the_numbers_are_those_that_flow_and_race_give_by_themselves(found: Comparison, text: Path) -> None:
     spec = Spec(placement="post", layers=2, width=8, heads=4, activation="relu", causal=True)
     assert depth_point(spec, seeds=2) in found.depths
-    from normula.data import task
-
     spec = Spec(
-        placement="post", layers=2, width=8, heads=2, activation="relu", causal=True, vocab=256, context=8, init="xavier"
+        placement="post",
+        layers=2,
+        width=8,
+        heads=2,
+        activation="relu",
+        causal=True,
+        vocab=256,
+        context=8,
+        init="xavier",
     )
     direct = flow(spec, seeds=2, probe="loss", task=task("text", str(text), 8), steps=1, batch=8)
     assert repr(found.flows[1].passes) == repr(direct.passes)
@@ -137,7 +139,7 @@ def test_a_comparison_repeats_bit_for_bit(found: Comparison, text: Path) -> None
     assert set(map(repr, again.depths)) <= set(map(repr, found.depths))
 
 
-@pytest.mark.parametrize("jobs", [0, 1, 3, 7])
+@pytest.mark.parametrize("jobs", [0, 7])
 def test_an_interrupt_keeps_what_was_finished_and_says_so(text: Path, jobs: int) -> None:
     def stop(done: int, of: int, what: str) -> None:
         if done > jobs:

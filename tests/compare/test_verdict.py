@@ -233,7 +233,10 @@ def flow_with(*kinds: str) -> Flow:
 
 def test_a_collapse_over_the_first_steps_is_part_of_the_verdict() -> None:
     flows = [flow_with("token-collapse", "growth", "gradient-after-collapse")]
-    assert said(seeds("pre", 2.0), flows=flows)["flow"] == ["post: <token-collapse>", "post: <gradient-after-collapse>"]
+    assert said(seeds("pre", 2.0), flows=flows)["flow"] == [
+        "Post-LN: <token-collapse>",
+        "Post-LN: <gradient-after-collapse>",
+    ]
 
 
 def point(depth: int, gradient: float, void: bool = False) -> DepthPoint:

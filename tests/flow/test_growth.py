@@ -57,7 +57,11 @@ def law_of(placement: str, **fields: object) -> GrowthLaw:
     found = flow(Spec(**(dict(placement=placement, layers=20, width=32, heads=2) | fields)))  # type: ignore[arg-type]
     assert found.growth is not None
     text = next(finding.text for finding in found.findings if finding.kind == "growth")
-    said = {"flat": "keeps its size", "power": f"**{found.growth.exponent:.2f} with the number", "exponential": "factor"}
+    said = {
+        "flat": "keeps its size",
+        "power": f"**{found.growth.exponent:.2f} with the number",
+        "exponential": "factor",
+    }
     assert said[found.growth.kind] in text
     return found.growth
 

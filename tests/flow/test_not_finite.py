@@ -47,7 +47,12 @@ def test_constant_rows_are_measured(name: str, value: float, everywhere: bool) -
     assert not found.void
     assert all(math.isfinite(number) for number in (one.input_gradient, one.skip_gradient))
     assert all(math.isfinite(weight.gradient) for weight in one.weights)
-    assert all(math.isfinite(getattr(step, name)) for step in one.steps for name in type(step).__dataclass_fields__ if name not in ("layer", "name"))
+    assert all(
+        math.isfinite(getattr(step, name))
+        for step in one.steps
+        for name in type(step).__dataclass_fields__
+        if name not in ("layer", "name")
+    )
 
 
 def test_tokens_of_zeros_are_not_alike() -> None:

@@ -92,7 +92,9 @@ def test_a_pass_at_a_step_is_that_of_the_model_after_so_many_updates() -> None:
     data = Copy()
     batch: Batch = next(data.batches(3, 16))
     model = build(spec)
-    F.cross_entropy(model(torch.from_numpy(batch.inputs)).flatten(0, 1), torch.from_numpy(batch.targets).flatten()).backward()
+    F.cross_entropy(
+        model(torch.from_numpy(batch.inputs)).flatten(0, 1), torch.from_numpy(batch.targets).flatten()
+    ).backward()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter -= 1e-3 * parameter.grad / (parameter.grad.abs() + 1e-8)

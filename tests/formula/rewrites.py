@@ -77,9 +77,6 @@ def named_part(draw: st.DrawFn, tree: Tree) -> Tree:
     parts = list(walk(tree.statements[place].value))
     number = draw(st.integers(0, len(parts) - 1))
     name = f"fresh{len(tree.statements)}"
-    inside_gain = any(isinstance(p, Gain) and parts[number] in list(walk(p))[:-1] for p in parts)
-    if inside_gain:  # a gain's start is a number without names
-        return tree
     after = replaced(tree, place, number, Name(name))
     return Tree((*after.statements[:place], Assign(name, parts[number]), *after.statements[place:]))
 
@@ -122,6 +119,8 @@ def same(part: Expr, number: bool) -> Iterator[Expr]:
             yield Binary("*", left, Binary("**", right, Negative(Number(Fraction(1)))))
         case Binary(op="**", left=Binary(op="*", left=a, right=b), right=p) if positive(a) and positive(b):
             yield Binary("*", Binary("**", a, p), Binary("**", b, p))
+        case Call(word=word, start=None) if word in NORMS:
+            yield replace(part, start=Number(Fraction(1)))
         case Call(word="sqrt", argument=argument):
             yield Binary("**", argument, Number(Fraction(1, 2)))
         case Call(word="stop", argument=argument):

@@ -53,6 +53,8 @@ def _grown(draw: st.DrawFn, now: str, lines: list[str], built: bool) -> str:
         match kind:
             case "norm":
                 now = f"{draw(norm)}({now})"
+            case "norm with a start":
+                now = f"{draw(norm.filter('l2norm'.__ne__))}({now}, gain={draw(number)})"
             case "skip":
                 now = f"{draw(stream)} + ({now})"
             case "scaled skip":
@@ -88,7 +90,7 @@ def _grown(draw: st.DrawFn, now: str, lines: list[str], built: bool) -> str:
 
 OPERATIONS = (
     *("norm", "skip") * 3,
-    *("scaled skip", "minus", "factor", "quotient", "gain", "stop"),
+    *("norm with a start", "scaled skip", "minus", "factor", "quotient", "gain", "stop"),
     *("named once", "named", "named number", "gain twice", "stream", "other stream"),
 )
 

@@ -63,7 +63,7 @@ FLOW = Flow(
     probe="sum",
     passes=(PASS,),
     growth=GrowthLaw(kind="power", exponent=0.5, offset=3, r2=0.99),
-    findings=(Finding(kind="void-probe", weight="void", text="Void: a ⟨text⟩ with \"quotes\"\nand lines"),),
+    findings=(Finding(kind="void-probe", weight="void", text='Void: a ⟨text⟩ with "quotes"\nand lines'),),
     environment=HERE,
 )
 TRIAL = Trial(
@@ -175,7 +175,18 @@ def test_a_record_of_another_schema_is_refused(kind: type) -> None:
         (to_json(FLOW).replace('"weight": "void"', '"weight": "bad"'), "weight"),
         (to_json(FLOW).replace('"probe": "sum",', ""), "probe"),
     ],
-    ids=["empty", "half", "deep", "list", "no fields", "text", "another kind", "no number", "no such value", "field missing"],
+    ids=[
+        "empty",
+        "half",
+        "deep",
+        "list",
+        "no fields",
+        "text",
+        "another kind",
+        "no number",
+        "no such value",
+        "field missing",
+    ],
 )
 def test_what_is_no_record_is_refused_and_the_place_named(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -14,25 +14,28 @@ from normula.formula import Placement, Range
 from normula.spec import Spec
 from tests.cases import BLOCKS, OTHERS, random_inputs, random_weights, small
 from tests.compare import FLOAT64, assert_gradients_near, assert_near
-from tests.torch.models import gradients, model_of
+from tests.torch.models import PADDED, SOURCE_PADDED, as_small, gradients, model_of, takes, title
 
 pytestmark = pytest.mark.oracle
 
 Mask = NDArray[np.bool_]
 
-PADDED = np.array([[True, True, True, True, True], [True, True, True, False, False]])
 LEFT_PADDED = np.array([[False, False, True, True, True], [True, True, True, True, True]])
 """Under a causal mask, the first two tokens of the first sequence see nothing at all."""
 
 
 def assert_agrees(
-    spec: Spec, mask: Mask | None = None, source_mask: Mask | None = None, built: Spec | None = None
+    spec: Spec,
+    mask: Mask | None = None,
+    source_mask: Mask | None = None,
+    built: Spec | None = None,
+    tokens: int = 5,
 ) -> None:
     """The same weights and inputs through both; the loss is a random direction in the output.
 
     `built` is what torch gets where it is not to be the same as the oracle's.
     """
-    arrays, inputs = random_weights(spec), random_inputs(spec)
+    arrays, inputs = random_weights(spec), random_inputs(spec, tokens=tokens)
     source = None if spec.encoder is None else random_inputs(spec.encoder, seed=2, tokens=4)
     truth = oracle.run(spec, arrays, inputs, mask, source=source, source_mask=source_mask)
     direction = np.random.default_rng(3).standard_normal(truth.output.shape)
@@ -56,10 +59,18 @@ def assert_agrees(
         assert_near(x.grad.numpy(), input_gradient, FLOAT64, "input's gradient")
 
 
-@pytest.mark.parametrize("norm", ["layernorm", "rmsnorm", "none"])
-@pytest.mark.parametrize("placement", placements())
-def test_every_placement_as_a_language_model_with_padding(placement: str, norm: str) -> None:
-    assert_agrees(small(placement, norm=norm, vocab=7, causal=True), PADDED)
+@pytest.mark.parametrize(
+    ("placement", "norm"),
+    [
+        pytest.param(placement, norm, id=f"{placement.name}-{norm}")
+        for placement in placements()
+        for norm in ("layernorm", "rmsnorm", "none")
+        if takes(placement, norm)
+    ],
+)
+def test_every_placement_as_a_language_model_with_padding(placement: Placement, norm: str) -> None:
+    spec = as_small(placement, norm=norm, vocab=7, causal=True)
+    assert_agrees(spec, PADDED, None if spec.encoder is None else SOURCE_PADDED)
 
 
 @pytest.mark.parametrize("norm", ["l2norm", "dyt", "derf"])
@@ -120,6 +131,13 @@ def test_a_mixture_of_experts(placement: str, fields: dict[str, Any]) -> None:
     assert_agrees(small(placement, sublayers=("attn", "moe"), experts=4, **fields), PADDED)
 
 
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("positions", ["rotary", "relative"])
+def test_positions_far_apart(positions: str, causal: bool) -> None:
+    """From 128 tokens on, all relative distances share a bucket."""
+    assert_agrees(small("pre", layers=1, positions=positions, causal=causal), tokens=150)
+
+
 CROSS = {
     "pre": "pre",
     "post": "post",
@@ -139,10 +157,8 @@ def test_an_encoder_and_a_decoder(placement: str, masked: str) -> None:
         vocab=None if placement == "cross alone" else 7,
         causal=placement != "cross alone",
     )
-    source_mask = np.array([[True, True, True, False], [False, True, True, True]])
-    assert_agrees(
-        spec, PADDED if masked in ("target", "both") else None, source_mask if masked in ("source", "both") else None
-    )
+    mask = PADDED if masked in ("target", "both") else None
+    assert_agrees(spec, mask, SOURCE_PADDED if masked in ("source", "both") else None)
 
 
 def test_positions_of_decoder_and_encoder_are_their_own() -> None:
@@ -156,7 +172,7 @@ def test_a_source_of_which_nothing_is_real() -> None:
 
 
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm"])
-@pytest.mark.parametrize("placement", OTHERS, ids=lambda placement: placement.name)
+@pytest.mark.parametrize("placement", OTHERS, ids=title)
 def test_every_construct_of_the_notation(placement: Placement, norm: str) -> None:
     assert_agrees(small(placement, norm=norm, layers=3, vocab=7, causal=True), PADDED)
 

@@ -10,13 +10,15 @@ Xiong et al., On Layer Normalization in the Transformer Architecture, 2020, sect
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from statistics import fmean
 
 import numpy as np
+from numpy.typing import NDArray
 
 from normula.oracle.norms import Array, layernorm
 
-WIDTH, TOKENS, CLASSES, EPS, SEEDS = 256, 64, 1000, 1e-8, 3
+WIDTH, TOKENS, CLASSES, EPS, SEEDS = 256, 64, 1000, 1e-8, 6
 DEPTHS = (2, 6, 8, 10, 12, 14, 24, 48)
 
 Pull = Callable[[Array], tuple[Array, ...]]
@@ -27,43 +29,43 @@ def norm(x: Array) -> tuple[Array, Pull]:
     return layernorm(x, np.ones(WIDTH), np.zeros(WIDTH), EPS)
 
 
-def toy(pre: bool) -> dict[int, tuple[float, float]]:
-    """For each block l: |x|^2/d of the stream, and |dloss/dW_2| of the block where the stack ends there.
+@cache
+def toy(pre: bool) -> tuple[dict[int, float], dict[int, float]]:
+    """|x|^2/d of the stream at each block, and |dloss/dW_2| of the last block of a stack of each of DEPTHS.
 
     The stream is x after the block for Pre-LN, and for Post-LN the sum before the block's second norm.
-    Means over three seeds; a stack of l blocks is the first l of the deepest.
+    Means over the seeds; a stack of l blocks is the first l of the deepest.
     """
     seeds = [_one(pre, seed) for seed in range(SEEDS)]
-    return {
-        block: (fmean(one[block][0] for one in seeds), fmean(one[block][1] for one in seeds)) for block in seeds[0]
-    }
+    sizes, gradients = ({key: fmean(one[i][key] for one in seeds) for key in seeds[0][i]} for i in (0, 1))
+    return sizes, gradients
 
 
-def _one(pre: bool, seed: int) -> dict[int, tuple[float, float]]:
+def _one(pre: bool, seed: int) -> tuple[dict[int, float], dict[int, float]]:
     random = np.random.default_rng([seed, 12])
     x = random.standard_normal((TOKENS, WIDTH))
     head = random.standard_normal((WIDTH, CLASSES)) / np.sqrt(WIDTH)
     labels = random.integers(0, CLASSES, TOKENS)
-    found = {}
+    sizes, gradients = {}, {}
     for block in range(1, max(DEPTHS) + 1):
         V, W1, W2 = random.standard_normal((3, WIDTH, WIDTH)) / np.sqrt(WIDTH)
         if pre:
             x = x + norm(x)[0].mean(axis=0) @ V
             hidden = np.maximum(norm(x)[0] @ W1, 0)
-            x = x + hidden @ W2
-            stream, (out, pull) = x, norm(x)
+            stream = x + hidden @ W2
         else:
             x = norm(x + x.mean(axis=0) @ V)[0]
             hidden = np.maximum(x @ W1, 0)
             stream = x + hidden @ W2
-            out, pull = norm(stream)
-            x = out
-        gradient = hidden.T @ pull(_dloss(out @ head, labels) @ head.T)[0]
-        found[block] = (float(np.mean(stream**2)), float(np.linalg.norm(gradient)))
-    return found
+        out, pull = norm(stream)
+        x = stream if pre else out
+        sizes[block] = float(np.mean(stream**2))
+        if block in DEPTHS:
+            gradients[block] = float(np.linalg.norm(hidden.T @ pull(_dloss(out @ head, labels) @ head.T)[0]))
+    return sizes, gradients
 
 
-def _dloss(logits: Array, labels: Array) -> Array:
+def _dloss(logits: Array, labels: NDArray[np.int64]) -> Array:
     """The gradient of the mean cross-entropy with respect to the logits."""
     shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
     shares /= shares.sum(axis=-1, keepdims=True)

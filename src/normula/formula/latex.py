@@ -28,7 +28,7 @@ def latex(tree: Tree) -> str:
 
 
 def _name(name: str) -> str:
-    if name in SYMBOLS or len(name) == 1:
+    if len(name) == 1 or name in _NAMES:
         return _NAMES.get(name, name)
     letter, digits = name.rstrip("0123456789"), name[len(name.rstrip("0123456789")) :]
     if len(letter) == 1 and digits:

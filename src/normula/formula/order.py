@@ -106,15 +106,17 @@ class Order:
     def _gain_colours(self) -> dict[int, str]:
         """Each gain's colour joined with those of the terms that it stands in."""
         terms: dict[int, list[str]] = {index: [] for index in self.gains}
-        texts: dict[tuple[Scalar, GainUse], str] = {}
+        texts: dict[Scalar, dict[GainUse, str]] = {}
         for place, total in _places(self.graph):
             for atom, coefficient in total.terms:
                 what = self.colours[atom.number] if isinstance(atom, Node) else atom.name
                 where = self.colours[place] if isinstance(place, int) else place
-                for use in coefficient.gains:
-                    if (coefficient, use) not in texts:
-                        texts[coefficient, use] = key(coefficient, {**self.gains, use.index: "*"})
-                    terms[use.index].append(f"{texts[coefficient, use]}*{what}@{where}")
+                if coefficient not in texts:
+                    texts[coefficient] = {
+                        use: _short(key(coefficient, {**self.gains, use.index: "*"})) for use in coefficient.gains
+                    }
+                for use, text in texts[coefficient].items():
+                    terms[use.index].append(f"{text}*{what}@{where}")
         return {index: _short("|".join([colour, *sorted(terms[index])])) for index, colour in self.gains.items()}
 
     def _sum_key(self, total: Sum, colours: dict[int, str]) -> str:

@@ -17,10 +17,11 @@ MAX_LENGTH: Final = 2000
 MAX_BRACKETS: Final = 32
 MAX_NESTING: Final = 80
 MAX_STATEMENTS: Final = 64
+MAX_GAINS: Final = 32
 MAX_DIGITS: Final = 78
 MAX_MAGNITUDE: Final = 30
-"""Bounds on hostile text: characters, open brackets, nested operations, statements, digits of a number (as many as 256 bits
-have, so that what is computed can be written), power of ten."""
+"""Bounds on hostile text: characters, open brackets, nested operations, statements, learned factors, digits of a number
+(as many as 256 bits have, so that what is computed can be written), power of ten."""
 
 _NUMBER: Final = re.compile(r"(\d*)\.?(\d*)(?:[eE]([+-]?\d+))?\Z")
 _OPERATORS: Final[dict[type[ast.operator], Literal["+", "-", "*", "/", "**"]]] = {
@@ -96,7 +97,7 @@ class _Reader:
 
     def __init__(self, line: str) -> None:
         self.line = line
-        self.calls = 0
+        self.calls = self.gains = 0
 
     def tree(self) -> Tree:
         pieces = self._pieces()
@@ -143,7 +144,7 @@ class _Reader:
             case ast.Constant():
                 return Number(self._number(node, start), column)
             case ast.Name(id="gain"):
-                return Gain(None, False, self._count(), column)
+                return Gain(None, False, self._count_gain(column), column)
             case ast.Name(id=name):
                 return Name(_checked_name(name, column), column)
             case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -195,7 +196,13 @@ class _Reader:
         if per is not None and not (isinstance(per, ast.Constant) and per.value == "channel"):
             raise Fault("the second argument of gain can only be 'channel'", start + per.col_offset)
         value = self._expr(node.args[0], start, depth + 1)
-        return Gain(value, per is not None, self._count(), column)
+        return Gain(value, per is not None, self._count_gain(column), column)
+
+    def _count_gain(self, column: int) -> int:
+        self.gains += 1
+        if self.gains > MAX_GAINS:
+            raise Fault(f"a formula has at most {MAX_GAINS} learned factors", column)
+        return self._count()
 
     def _after(self, left: ast.expr, start: int) -> int:
         """The column of the operator after an operand, which may stand in brackets."""

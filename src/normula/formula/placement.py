@@ -88,6 +88,7 @@ class Placement:
         streams: other streams and what they start as, from the embedded x: `{"d": "x"}`.
         ranges: first layers with formulas of their own.
         initial: the paper's rule for initial weights, where there is one.
+        operator: a registered operator that holds the streams; the formula is then the branch, such as `f(norm(x))`.
 
     Raises:
         FormulaError: a text is not a formula.
@@ -102,6 +103,7 @@ class Placement:
     streams: tuple[tuple[str, Formula], ...] = ()
     ranges: tuple[Range, ...] = ()
     initial: InitialWeights | None = None
+    operator: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("formula", "embed", "final"):
@@ -123,7 +125,7 @@ class Placement:
     def computes_as(self, other: Placement) -> bool:
         """Whether both compute the same, whatever weights they start from; a step equals the layer it makes."""
         mine, theirs = (
-            (one.formula.layer(), one.embed, one.final, one.streams, [(r.until, r.formula.layer()) for r in one.ranges])
+            (one.operator, one.formula.layer(), one.embed, one.final, one.streams, [(r.until, r.formula.layer()) for r in one.ranges])
             for one in (self, other)
         )
         return mine == theirs
@@ -138,18 +140,23 @@ class Placement:
             data["ranges"] = [{"until": part.until, "formula": str(part.formula)} for part in self.ranges]
         if self.initial:
             data["initial"] = {"rule": self.initial.rule, "factor": self.initial.factor, "on": list(self.initial.on)}
+        if self.operator:
+            data["operator"] = self.operator
         return data
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Placement:
         """From JSON."""
-        rest = {key: data[key] for key in ("name", "formula", "embed", "final", "streams") if key in data}
+        names = ("name", "formula", "embed", "final", "streams", "operator")
+        rest = {key: data[key] for key in names if key in data}
         ranges = tuple(Range(**part) for part in data.get("ranges", ()))
         initial = InitialWeights(**data["initial"]) if data.get("initial") else None
         return cls(**rest, ranges=ranges, initial=initial)
 
     def _check(self) -> None:
         self._check_streams()
+        if self.operator and (self.streams or self.ranges or not self.formula.is_step):
+            raise ValueError("an operator holds the streams itself: its formula is one step's branch, such as f(norm(x))")
         declared = {STREAM, *(name for name, _ in self.streams)}
         for formula in self.formulas:
             if not formula.sublayers:

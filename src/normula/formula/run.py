@@ -20,6 +20,7 @@ MATH: Final[Functions] = {
     "log": math.log,
     "silu": lambda z: z / (1 + math.exp(-z)),
     "sigmoid": lambda z: 1 / (1 + math.exp(-z)),
+    "ramp": lambda z: min(max(z, 0.0), 1.0),
 }
 
 
@@ -27,7 +28,7 @@ class Runner:
     """The values of one step at one depth.
 
     Args:
-        symbols: values of the depth symbols (and of free constants).
+        symbols: values of the depth symbols (and of free constants); numbers, or `step` as what a framework has of it.
         call: what a norm, a sublayer or `stop` makes of a value.
         gain: the learned factor of a gain.
         functions: `silu` and the like for learned factors; numbers use `MATH`.
@@ -35,7 +36,7 @@ class Runner:
 
     def __init__(
         self,
-        symbols: Mapping[str, float],
+        symbols: Mapping[str, Any],
         call: Callable[[Call, Any], Any],
         gain: Callable[[Gain], Any],
         functions: Functions = MATH,
@@ -84,10 +85,11 @@ class Runner:
                     case "**":
                         return self._checked(expr, lambda: a**b)
 
-    def _symbol(self, name: str) -> float:
+    def _symbol(self, name: str) -> Any:
         if name not in self.symbols:
             raise ValueError(f"{name!r} has no value here; give it one, such as {name} = 2")
-        return float(self.symbols[name])
+        value = self.symbols[name]
+        return float(value) if isinstance(value, int | float) else value
 
     def _checked(self, expr: Expr, compute: Callable[[], Any]) -> Any:
         try:

@@ -92,11 +92,12 @@ class Scalar:
     def __mul__(self, other: Scalar) -> Scalar:
         if len(self.terms) * len(other.terms) > MAX_TERMS**2:
             raise ScalarError(f"a number has at most {MAX_TERMS} terms when it is multiplied out")
-        total = ZERO
-        for left, c in self.terms:
-            for right, d in other.terms:
-                total += _product(left, right, c * d)
-        return total
+        return _collect(
+            term
+            for left, c in self.terms
+            for right, d in other.terms
+            for term in _product(left, right, c * d).terms
+        )
 
     def __truediv__(self, other: Scalar) -> Scalar:
         return self * power(other, number(-1))

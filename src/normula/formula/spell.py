@@ -33,16 +33,18 @@ _KINDS: Final = (Symbol, Function, Exponential, Group, GainUse)
 
 def spell(value: Scalar, gain: SpellGain) -> Expr:
     """The scalar as an expression that reads back as the same scalar."""
-    terms = sorted(value.terms, key=lambda term: (_term_order(*term), expression(_spell_term(*term, gain))))
+    spelled = [(_term_order(*term), _spell_term(term[0], abs(term[1]), gain), term[1] < 0) for term in value.terms]
+    terms = sorted(spelled, key=lambda term: (term[0], expression(term[1])))
     if not terms:
         return Number(Fraction(0))
-    front = next((i for i, (_, c) in enumerate(terms) if c > 0), 0)
+    front = next((i for i, (*_, negative) in enumerate(terms) if not negative), 0)
     terms.insert(0, terms.pop(front))
     result: Expr | None = None
-    for monomial, c in terms:
-        minus = c < 0 and result is not None
-        term = _spell_term(monomial, -c if minus else c, gain)
-        result = term if result is None else Binary("-" if minus else "+", result, term)
+    for _, term, negative in terms:
+        if result is None:
+            result = Negative(term) if negative else term
+        else:
+            result = Binary("-" if negative else "+", result, term)
     assert result is not None
     return result
 
@@ -59,18 +61,20 @@ def gain_parts(
 
     `x + g*y - g*x` becomes [(1, x)] and [(g, [(1, y), (-1, x)])].
     """
-    places: dict[Scalar, set[int]] = {}
+    places: dict[tuple[Base, Fraction], set[int]] = {}
     for place, (coefficient, _) in enumerate(terms):
-        for factor in _learned(coefficient):
-            places.setdefault(factor, set()).add(place)
-    shared = [factor for factor, where in places.items() if len(where) > 1]
+        for (_, powers), _ in coefficient.terms:
+            for power in powers:
+                places.setdefault(power, set()).add(place)
+    shared = [power for power, where in places.items() if len(where) > 1 and base(power[0]).gains]
     if not shared:
         return terms, []
-    factor = min(shared, key=lambda factor: (-len(places[factor]), key(factor)))
+    common = min(shared, key=lambda power: (-len(places[power]), key(base(*power))))
+    factor = base(*common)
     left: list[tuple[Scalar, V]] = []
     inside: list[tuple[Scalar, V]] = []
     for coefficient, value in terms:
-        has = frozenset(term for term in coefficient.terms if factor in _learned(Scalar(frozenset([term]))))
+        has = frozenset(term for term in coefficient.terms if common in term[0][1])
         if has:
             inside.append((Scalar(has) / factor, value))
         if coefficient.terms - has:
@@ -79,15 +83,8 @@ def gain_parts(
     return plain, [(factor, inside), *grouped]
 
 
-def _learned(value: Scalar) -> set[Scalar]:
-    """The learned factors that stand in the terms of a scalar, with their powers."""
-    return {base(one, p) for (_, powers), _ in value.terms for one, p in powers if base(one).gains}
-
-
 def _spell_term(monomial: Monomial, c: Fraction, gain: SpellGain) -> Expr:
-    """One product: a number, roots, powers above and below the line."""
-    if c < 0:
-        return Negative(_spell_term(monomial, -c, gain))
+    """One product with a positive factor c: a number, roots, powers above and below the line."""
     radicals, powers = monomial
     above: list[Expr] = []
     below: list[Expr] = []

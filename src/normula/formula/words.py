@@ -37,8 +37,8 @@ NORMS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """Normalisations over the features of one token; `norm` is whichever kind the stack uses."""
 
-FUNCTIONS: Final = ("sqrt", "log", "silu", "sigmoid")
-"""Functions of a number, a depth symbol or a gain."""
+FUNCTIONS: Final = ("sqrt", "log", "silu", "sigmoid", "ramp")
+"""Functions of a number, a symbol or a gain; `ramp` is the value, not below 0 and not above 1."""
 
 OTHERS: Final = ("gain", "stop")
 
@@ -50,9 +50,10 @@ SYMBOLS: Final[Mapping[str, str]] = MappingProxyType(
         "S": "sublayers in all",
         "Ld": "decoder layers in all",
         "Le": "encoder layers in all",
+        "step": "training steps made so far, from 0",
     }
 )
-"""Depth symbols: positive whole numbers that are known when a model is built."""
+"""Depth symbols: positive whole numbers that are known when a model is built; and `step`, which grows in training."""
 
 CONSTANTS: Final = ("a", "b")
 """Names that, never assigned, are fixed numbers whose value is not stated, not streams."""

@@ -51,6 +51,9 @@ def draw(
         case "constant":
             assert role.start is not None
             return np.full(shape, role.start)
+        case "unit":
+            assert role.start is not None
+            return np.eye(*shape) if len(shape) == 2 else np.eye(shape[0])[int(role.start)]
         case "token_embedding":
             return _random(name, seed).standard_normal(shape)
         case "position_embedding":

@@ -17,6 +17,7 @@ from normula.formula.words import NORMS
 from normula.oracle.attention import Mask, attention, visibility
 from normula.oracle.mlp import mlp, moe
 from normula.oracle.norms import Array, NamedPullback, normalise
+from normula.oracle.operators import TRUTHS, Truth
 from normula.oracle.tape import Value, backward
 from normula.spec import Plan, Spec, Step, plan
 from normula.spec.plan import norm_kind
@@ -56,6 +57,7 @@ def run(
     *,
     source: Array | Ids | None = None,
     source_mask: Mask | None = None,
+    training_step: int = 0,
 ) -> Run:
     """The network of a spec.
 
@@ -65,6 +67,7 @@ def run(
         inputs: (B, T, D) vectors, or with a vocabulary (B, T) ids.
         mask: (B, T), true where a token is real; None where all are.
         source, source_mask: what goes into the encoder, where there is one, and which of its tokens are real.
+        training_step: what `step` stands for.
 
     Returns:
         The output and the stream. Its pullback works once.
@@ -75,8 +78,8 @@ def run(
     if written.encoder is not None:
         assert source is not None
         inside = {name.removeprefix("encoder."): v for name, v in values.items() if name.startswith("encoder.")}
-        _, memory, _ = _Network(written.encoder, inside, source_mask, is_encoder=True).run(source)
-    first, end, seen = _Network(written, values, mask, memory, source_mask).run(inputs)
+        _, memory, _ = _Network(written.encoder, inside, source_mask, is_encoder=True, training_step=training_step).run(source)
+    first, end, seen = _Network(written, values, mask, memory, source_mask, training_step=training_step).run(inputs)
     return Run(output=end.array, stream=tuple(seen), _input=first, _end=end, _weights=values)
 
 
@@ -89,9 +92,11 @@ class _Network:
         memory: Value | None = None,
         memory_mask: Mask | None = None,
         is_encoder: bool = False,
+        training_step: int = 0,
     ) -> None:
         self.plan, self.spec, self.weights = written, written.spec, weights
         self.mask, self.memory, self.memory_mask, self.is_encoder = mask, memory, memory_mask, is_encoder
+        self.training_step = Value(np.array(float(training_step)))
 
     def run(self, inputs: Array | Ids) -> tuple[Value, Value, list[Array]]:
         """The embedded input, the output, and the stream at each step."""
@@ -102,10 +107,15 @@ class _Network:
         for name, start in self.plan.starts:
             streams[name] = self._step(start, {"x": streams["x"]})["x"]
         seen = [streams["x"].array]
+        around = None if self.spec.placed.operator is None else TRUTHS[self.spec.placed.operator]
+        if around is not None:
+            streams["x"] = around.begin(streams["x"])
         for layer in self.plan.layers:
             for step in layer:
-                streams = self._step(step, streams)
+                streams = self._step(step, streams) if around is None else self._inside(around, step, streams["x"])
                 seen.append(streams["x"].array)
+        if around is not None:
+            streams["x"] = around.end(streams["x"], self._own("final.read"))
         return first, self._read_out(self._step(self.plan.final, streams)["x"]), seen
 
     def _embedded(self, inputs: Array | Ids) -> Value:
@@ -147,10 +157,19 @@ class _Network:
 
     def _step(self, step: Step, streams: Mapping[str, Value]) -> dict[str, Value]:
         """The statements of one formula, as written."""
-        names = dict(streams)
+        names = {**streams, "step": self.training_step}
         for statement in step.formula.written.statements:
             self._assign(step, statement, names)
         return {name: names[name] for name in streams}
+
+    def _inside(self, around: Truth, step: Step, state: Value) -> dict[str, Value]:
+        """A step inside an operator: read, run the branch, write."""
+        y = self._step(step, {"x": around.read(state, self._own(f"{step.prefix}.read"))})["x"]
+        return {"x": around.write(state, y, self._own(f"{step.prefix}.write"))}
+
+    def _own(self, path: str) -> dict[str, Value]:
+        """The parameters under a path."""
+        return {name.removeprefix(f"{path}."): v for name, v in self.weights.items() if name.startswith(f"{path}.")}
 
     def _assign(self, step: Step, statement: Assign, names: dict[str, Value]) -> None:
         names[statement.name] = self._value(step, statement.value, names)
@@ -192,12 +211,14 @@ class _Network:
                 return x ** Value(np.array(0.5))
             case "log":
                 return x.map(np.log, lambda z: 1 / z)
+            case "ramp":
+                return x.map(lambda z: np.clip(z, 0, 1), lambda z: ((z > 0) & (z < 1)).astype(np.float64))
             case "sigmoid":
                 return x.map(_sigmoid, lambda z: _sigmoid(z) * (1 - _sigmoid(z)))
             case "silu":
                 return x.map(lambda z: z * _sigmoid(z), lambda z: _sigmoid(z) * (1 + z * (1 - _sigmoid(z))))
         path = step.path(step.formula.renumbering[call.index])
-        own = {name.removeprefix(f"{path}."): v for name, v in self.weights.items() if name.startswith(f"{path}.")}
+        own = self._own(path)
         arrays = {name: value.array for name, value in own.items()}
         if call.word in NORMS:
             y, pullback = normalise(norm_kind(self.spec, call.word), x.array, arrays, eps=self.spec.eps)

@@ -69,11 +69,55 @@ def _ordered(end: Value) -> list[Value]:
     return ordered
 
 
+def einsum(subscripts: str, *values: Value) -> Value:
+    """`numpy.einsum` with an arrow; every index of an operand stands in another operand or in the result."""
+    inputs, result = subscripts.split("->")
+    terms = inputs.split(",")
+
+    def pull(place: int) -> Callable[[Array], Array]:
+        others = [values[i].array for i in range(len(values)) if i != place]
+        rest = [terms[i] for i in range(len(values)) if i != place]
+        return lambda dy: np.einsum(f"{','.join([result, *rest])}->{terms[place]}", dy, *others)
+
+    y = np.einsum(subscripts, *(value.array for value in values))
+    return Value(y, [(value, pull(place)) for place, value in enumerate(values)])
+
+
+def exp(x: Value) -> Value:
+    """e to the power of each number."""
+    return x.map(np.exp, np.exp)
+
+
+def total(x: Value, axis: int) -> Value:
+    """The sum along an axis, which stays with length 1."""
+    return Value(x.array.sum(axis=axis, keepdims=True), [(x, lambda dy: np.broadcast_to(dy, x.array.shape))])
+
+
+def reshape(x: Value, shape: tuple[int, ...]) -> Value:
+    """The same numbers in another shape."""
+    return Value(x.array.reshape(shape), [(x, lambda dy: dy.reshape(x.array.shape))])
+
+
+def joined(first: Value, second: Value, axis: int) -> Value:
+    """Two arrays side by side."""
+    cut = first.array.shape[axis]
+    y = np.concatenate([first.array, second.array], axis=axis)
+    return Value(
+        y,
+        [
+            (first, lambda dy: np.split(dy, [cut], axis=axis)[0]),
+            (second, lambda dy: np.split(dy, [cut], axis=axis)[1]),
+        ],
+    )
+
+
 def _to(value: Value) -> Callable[[Array], Array]:
     """Sums a gradient over the axes along which the value was repeated."""
+    shape = value.array.shape
 
     def pull(dy: Array) -> Array:
-        extra = dy.ndim - value.array.ndim
-        return np.asarray(dy.sum(axis=tuple(range(extra)))) if extra else dy
+        extra = dy.ndim - len(shape)
+        axes = (*range(extra), *(extra + i for i, length in enumerate(shape) if length == 1 and dy.shape[extra + i] > 1))
+        return np.asarray(dy.sum(axis=axes)).reshape(shape) if axes else dy
 
     return pull

@@ -30,6 +30,8 @@ def _section(entry: Entry) -> list[str]:
         ("also called", ", ".join(f"`{alias}`" for alias in entry.aliases)),
         ("formula", f"`{placed.formula}`"),
         ("before and after", f"embed `{placed.embed}`, final `{placed.final}`"),
+        *((f"stream `{name}`", f"starts as `{start}`") for name, start in placed.streams),
+        *(("first layers", f"`{part.formula}`, up to layer `{part.until}`") for part in placed.ranges),
         ("skip path", f"`{placed.formula.skip}`"),
         ("adds", found.added),
         ("initial weights", entry.initial_source),

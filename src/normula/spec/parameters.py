@@ -9,6 +9,7 @@ from normula.formula.run import number
 from normula.formula.tree import Call, Gain
 from normula.formula.words import NORMS
 from normula.spec.kinds import NORM_KINDS
+from normula.spec.operators import operator
 from normula.spec.role import Role
 from normula.spec.spec import Spec
 from normula.spec.step import Step
@@ -41,10 +42,29 @@ def parameters(spec: Spec, steps: Iterable[Step], given: Collection[str], is_enc
                 found |= _sublayer(spec, path, step, call)
         for gain in step.formula.gains:
             found[step.path(gain.index)] = _gain(gain, step, spec.width)
+        found |= _operator(spec, step)
     out = spec.classes or spec.vocab
     if out is not None and not spec.tied and not is_encoder:
         found["head.weight"] = Parameter(shape=(out, spec.width), role=Role(kind="head"))
     return found
+
+
+def _operator(spec: Spec, step: Step) -> dict[str, Parameter]:
+    """What a registered operator learns around a step, or at the end."""
+    name = spec.placed.operator
+    if name is None or step.prefix == "embed":
+        return {}
+    one = operator(name)
+    if step.prefix == "final":
+        parts = {"read": one.end(spec.width)}
+    else:
+        number = int(step.symbols["s"]) - 1
+        parts = {"read": one.read(spec.width, number), "write": one.write(spec.width, number)}
+    return {
+        f"{step.prefix}.{part}.{name}": Parameter(shape=shape, role=role)
+        for part, several in parts.items()
+        for name, (shape, role) in several.items()
+    }
 
 
 def norm_kind(spec: Spec, word: str) -> str:

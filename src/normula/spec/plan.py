@@ -50,11 +50,12 @@ def plan(spec: Spec, given: Collection[str] = (), decoder_layers: int | None = N
     """
     placed = spec.placed
     total = sum(len(_words(spec, placed.formula_at(l, spec.layers))) for l in range(1, spec.layers + 1))
-    symbols: dict[str, float] = {"L": spec.layers, "S": total}
+    symbols: dict[str, float] = {"L": spec.layers, "S": total, "step": 0.0}
     if spec.encoder is not None:
         symbols |= {"Ld": spec.layers, "Le": spec.encoder.layers}
     elif decoder_layers is not None:
         symbols |= {"Ld": decoder_layers, "Le": spec.layers}
+    _check_depths(spec, symbols)
     encoder = None if spec.encoder is None else plan(spec.encoder, given, spec.layers)
     layers = []
     count = 0
@@ -88,6 +89,16 @@ def plan(spec: Spec, given: Collection[str] = (), decoder_layers: int | None = N
         parameters=own,
         sublayers_total=total,
     )
+
+
+def _check_depths(spec: Spec, symbols: Mapping[str, float]) -> None:
+    """Constants of an encoder-decoder need both depths."""
+    for formula in spec.placed.formulas:
+        if missing := sorted({"Ld", "Le"} & set(formula.symbols) - set(symbols)):
+            raise ValueError(
+                f"{formula} has {' and '.join(missing)}, depths of the two sides of an encoder-decoder, and this stack "
+                "is alone; give its spec an encoder, or make it the encoder of one"
+            )
 
 
 def _words(spec: Spec, formula: Formula) -> tuple[str, ...]:

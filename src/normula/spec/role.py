@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-RoleName = Literal["matrix", "writer", "bias", "token_embedding", "position_embedding", "head", "constant"]
+RoleName = Literal["matrix", "writer", "bias", "token_embedding", "position_embedding", "head", "constant", "unit"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,6 +13,7 @@ class Role:
     `matrix`: a sublayer's matrix (out, in). `writer`: one whose output is added to the residual stream (`o`, `down`).
     `bias`: a sublayer's bias; `inputs` is the number of inputs of its matrix. `token_embedding` (V, D),
     `position_embedding` (T, D) and `head` (V, D) stand outside the sublayers. `constant`: every entry is `start`.
+    `unit`: a vector with a 1 at place `start`, or an identity matrix.
 
     >>> Role(kind="constant", start=1.0)
     Role(kind='constant', inputs=None, start=1.0)
@@ -25,5 +26,5 @@ class Role:
     def __post_init__(self) -> None:
         if (self.inputs is not None) != (self.kind == "bias"):
             raise ValueError(f"A bias needs `inputs` and no other role takes it; got {self.inputs} for {self.kind}.")
-        if (self.start is not None) != (self.kind == "constant"):
+        if (self.start is not None) != (self.kind in ("constant", "unit")):
             raise ValueError(f"A constant needs `start` and no other role takes it; got {self.start} for {self.kind}.")

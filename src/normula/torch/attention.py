@@ -51,8 +51,8 @@ class Attention(nn.Module):
         if context.turns is not None and not self.crosses:
             q = turned(q, *context.turns)
         visible = context.memory_visible if self.crosses else context.visible
-        # with a cache, the one new token sees all that is there
-        causal = self.causal and visible is None and k.shape[2] == T
+        # after others in a cache, the one new token sees all that is there
+        causal = self.causal and visible is None and (context.cache is None or context.cache.length == 0)
         drop = self.dropout if self.training else 0.0
         mixed = F.scaled_dot_product_attention(
             q, k, v, visible, drop, is_causal=causal, scale=self.scale, enable_gqa=self.key_heads != self.heads

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from normula.spec import Spec
+from normula.spec.parameters import RELATIVE_REACH
 from normula.spec.positions import relative_buckets, rotary_angles
 
 
@@ -42,6 +43,7 @@ class Context(NamedTuple):
         turns: cosines and sines of the rotary angles, each (T, K / 2).
         memory, memory_visible: what `cross` attends to, and which of it is real.
         cache: keys and values of earlier tokens.
+        training_step: what `step` stands for, a number in a tensor.
     """
 
     visible: Tensor | None = None
@@ -49,6 +51,7 @@ class Context(NamedTuple):
     memory: Tensor | None = None
     memory_visible: Tensor | None = None
     cache: Cache | None = None
+    training_step: Tensor | None = None
 
 
 def context(
@@ -59,6 +62,7 @@ def context(
     memory: Tensor | None,
     memory_mask: Tensor | None,
     cache: Cache | None,
+    training_step: Tensor,
 ) -> Context:
     """The context of a pass over x, (B, T, D).
 
@@ -69,6 +73,7 @@ def context(
         relative: the learned table of relative positions, (buckets, H).
         memory, memory_mask: the encoder's output, and which of it is real.
         cache: of the tokens before.
+        training_step: updates made so far.
     """
     T, first = x.shape[1], 0 if cache is None else cache.length
     S = first + T
@@ -78,12 +83,21 @@ def context(
         before = torch.ones(T, S, dtype=torch.bool, device=x.device).tril(first)
         visible = before if visible is None else visible & before
     if relative is not None:
-        buckets = torch.as_tensor(relative_buckets(T, S, causal=spec.causal, first=first), device=x.device)
-        bias = relative[buckets].permute(2, 0, 1)[None].to(x.dtype)
+        bias = relative[_buckets(T, S, spec.causal, x.device)].permute(2, 0, 1)[None].to(x.dtype)
         visible = bias if visible is None else bias.masked_fill(~visible, -torch.inf)
     turns = None
     if spec.positions == "rotary":
-        angles = torch.as_tensor(rotary_angles(T, spec.head_width, spec.rotary_base, first), device=x.device)
+        one = torch.as_tensor(rotary_angles(1, spec.head_width, spec.rotary_base, first=1)[0], device=x.device)
+        angles = torch.outer(torch.arange(first, S, dtype=one.dtype, device=x.device), one)
         turns = (angles.cos().to(x.dtype), angles.sin().to(x.dtype))
     memory_visible = None if memory_mask is None else memory_mask.bool()[:, None, None, :]
-    return Context(visible, turns, memory, memory_visible, cache)
+    return Context(visible, turns, memory, memory_visible, cache, training_step)
+
+
+def _buckets(queries: int, keys: int, causal: bool, device: torch.device) -> Tensor:
+    """The bucket of each pair, (T, S), for the last T of S tokens; looked up, so that T and S may be symbols."""
+    reach = RELATIVE_REACH  # whatever lies further shares a bucket with it
+    table = torch.as_tensor(relative_buckets(1, 2 * reach + 1, causal=causal, first=reach)[0], device=device)
+    place = torch.arange(keys, device=device)
+    distance = place - place[keys - queries :, None]
+    return table[distance.clamp(-reach, reach) + reach]

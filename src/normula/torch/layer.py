@@ -17,14 +17,22 @@ from normula.formula.run import Functions, Runner
 from normula.formula.tree import Call, Gain
 from normula.formula.words import NORMS
 from normula.spec import Plan, Spec, Step
+from normula.spec.operators import operator
 from normula.spec.plan import norm_kind
 from normula.torch.attention import Attention
 from normula.torch.mlp import MLP, Experts
 from normula.torch.norms import norm
+from normula.torch.operators import FORMS
 
 Factory = Callable[[int], nn.Module]
 
-FUNCTIONS: Functions = {"silu": F.silu, "sigmoid": torch.sigmoid, "log": torch.log, "sqrt": torch.sqrt}
+FUNCTIONS: Functions = {
+    "silu": F.silu,
+    "sigmoid": torch.sigmoid,
+    "log": torch.log,
+    "sqrt": torch.sqrt,
+    "ramp": lambda z: torch.clamp(z, 0.0, 1.0),
+}
 
 
 def part(plan: Plan, steps: Sequence[Step], root: str, modules: Mapping[str, Factory]) -> fx.GraphModule:
@@ -58,7 +66,24 @@ def part(plan: Plan, steps: Sequence[Step], root: str, modules: Mapping[str, Fac
         def gain(what: Gain, step: Step = step) -> Any:
             return fx.Proxy(graph.get_attr(step.path(what.index).removeprefix(f"{root}.")), tracer)
 
-        streams = Runner(step.symbols, call, gain, FUNCTIONS).run(step.formula.tree, streams)
+        own = {part: path.removeprefix(f"{root}.") for part, path in _operator_paths(plan.spec, step).items()}
+
+        def around(part: str, *values: Any, own: dict[str, str] = own) -> Any:
+            """A part of a registered operator, where there is one."""
+            return fx.Proxy(graph.call_module(own[part], tuple(value.node for value in values)), tracer)
+
+        state = streams["x"]
+        if "read" in own:
+            streams = {"x": around("read", state)}
+        symbols = {
+            **step.symbols,
+            "step": fx.Proxy(context, tracer).training_step if "step" in step.formula.symbols else 0.0,
+        }
+        streams = Runner(symbols, call, gain, FUNCTIONS).run(step.formula.tree, streams)
+        if "write" in own:
+            streams = {"x": around("write", state, streams["x"])}
+        if "begin" in own:
+            streams = {"x": around("begin", streams["x"])}
 
     graph.output(tuple(streams[name].node for name in names))
     graph.lint()
@@ -78,9 +103,32 @@ def _modules(spec: Spec, steps: Sequence[Step], modules: Mapping[str, Factory]) 
                     found[path] = _made(modules[step.kind(what)], step)
             else:
                 found[path] = _sublayer(spec, step, what)
+        for part, path in _operator_paths(spec, step).items():
+            found[path] = _operator_part(spec, step, part)
         for gain in step.formula.gains:
             found[step.path(gain.index)] = nn.Parameter(torch.empty(spec.width if gain.channel else ()))
     return found
+
+
+def _operator_paths(spec: Spec, step: Step) -> dict[str, str]:
+    """Where the parts of a registered operator live around a step: begin, read (the end is a reading too), write."""
+    if spec.placed.operator is None:
+        return {}
+    parts = {"embed": ("begin",), "final": ("read",)}.get(step.prefix, ("read", "write"))
+    return {part: f"{step.prefix}.{part}" for part in parts}
+
+
+def _operator_part(spec: Spec, step: Step, part: str) -> nn.Module:
+    name = str(spec.placed.operator)
+    data, form = operator(name), FORMS[name]
+    if part == "begin":
+        return form.begin({})
+    if step.prefix == "final":
+        return form.end(data.end(spec.width))
+    number = int(step.symbols["s"]) - 1
+    if part == "read":
+        return form.read(data.read(spec.width, number))
+    return form.write(data.write(spec.width, number))
 
 
 def _sublayer(spec: Spec, step: Step, what: Call) -> nn.Module:

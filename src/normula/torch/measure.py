@@ -54,7 +54,7 @@ class _Open(Runner):
     """Runs one step of a plan with the model's modules, and remembers the value of every part."""
 
     def __init__(self, model: Model, step: Step, trace: Trace, hold: bool, around: Context) -> None:
-        super().__init__(step.symbols, self._call, self._gain, FUNCTIONS)
+        super().__init__({**step.symbols, "step": around.training_step}, self._call, self._gain, FUNCTIONS)
         self.model, self.step, self.trace, self.hold, self.around = model, step, trace, hold, around
         self.known: dict[int, Any] = {}
 

@@ -39,12 +39,15 @@ class Model(nn.Module):
         spec: what it was built from.
         plan: its steps and parameters.
         encoder: the model whose output `cross` attends to, or None.
+        training_step: updates made so far, for formulas that read `step`; a trainer fills it in.
         checkpointing: whether layers are computed again in the backward pass instead of keeping their values.
     """
 
     def __init__(self, written: Plan, modules: Mapping[str, Factory], *, is_encoder: bool = False) -> None:
         super().__init__()
         self.plan, self.spec, self.checkpointing = written, written.spec, False
+        self.training_step: Tensor
+        self.register_buffer("training_step", torch.zeros((), device="cpu"), persistent=False)
         spec = self.spec
         self.encoder = None if written.encoder is None else Model(written.encoder, modules, is_encoder=True)
         self.embed = part(written, [written.embed], "embed", modules)
@@ -187,7 +190,7 @@ class Model(nn.Module):
             source_mask = cache.source_mask if seen else source_mask
             cache.source_mask = source_mask
         relative = None if self.relative is None else self.relative.weight
-        return context(self.spec, x, mask, relative, memory, source_mask, cache)
+        return context(self.spec, x, mask, relative, memory, source_mask, cache, self.training_step)
 
     def start(self, x: Tensor, around: Context) -> tuple[Tensor, ...]:
         """The streams as they enter the first layer, x first."""

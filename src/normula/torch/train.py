@@ -63,6 +63,7 @@ def train(
                 observe(step, model)
             for group in optimizer.param_groups:
                 group["lr"] = lr * min(1.0, (step + 1) / warmup) if warmup else lr
+            model.training_step.fill_(step)
             value = loss(model, next(batches))
             optimizer.zero_grad(set_to_none=True)
             torch.autograd.backward(value)

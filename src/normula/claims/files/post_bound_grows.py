@@ -16,7 +16,7 @@ GROWS = 0.1
 
 def measure() -> Measured:
     """The exponent p of |dloss/dW_2| ~ L**p, for both placements."""
-    found = {name: [toy(pre=pre)[block][1] for block in DEPTHS] for name, pre in (("Post-LN", False), ("Pre-LN", True))}
+    found = {name: list(toy(pre=pre)[1].values()) for name, pre in (("Post-LN", False), ("Pre-LN", True))}
     slopes = {name: float(np.polyfit([log(block) for block in DEPTHS], np.log(ys), 1)[0]) for name, ys in found.items()}
     said = {"Post-LN": "0: the bound has no L in it", "Pre-LN": "-0.5"}
     figures = [Figure(label=f"exponent of L, {name}", value=slopes[name], expected=said[name]) for name in found]
