@@ -98,7 +98,8 @@ def test_an_entry_says_where_its_statements_come_from(one: Entry) -> None:
     assert (one.paper is None) != (one.origin is None)
     for text in (one.title, one.cost, one.when, one.when_not, one.advice_source, one.initial_source):
         assert text.strip()
-    assert one.notes and one.predicts
+    assert one.notes
+    assert one.predicts
     assert all(prediction.source and prediction.statement.endswith(".") for prediction in one.predicts)
     assert all(user.source for user in one.users)
     assert one.paper is None or (one.paper.authors and one.paper.title and 2017 <= one.paper.year <= 2026)

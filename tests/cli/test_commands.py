@@ -88,8 +88,8 @@ def test_flow_warns_once_on_stderr_and_leaves_stdout_to_the_record(cli: Cli) -> 
     assert code == 0
     assert json.loads(out)["findings"][0]["weight"] == "void"
     assert err.splitlines() == [
-        "normula flow: warning: a norm over 2 features carries almost nothing: LayerNorm gives the bias for one feature "
-        "and plus or minus the gain for two"
+        "normula flow: warning: a norm over 2 features carries almost nothing: LayerNorm gives the bias for one "
+        "feature and plus or minus the gain for two"
     ]
 
 

@@ -147,7 +147,7 @@ def test_a_single_placement_has_no_difference_and_a_verdict_of_its_own() -> None
     found = said(seeds("pre", 2.0, 2.2), PRE)
     assert found["headline"] == ["Pre-LN learns in every run."]
     assert "difference" not in found
-    assert [text for text in found["outcome"]] == [
+    assert found["outcome"] == [
         "Pre-LN, Xavier weights: 2 learned of 2; best loss 2.10 [2.00, 2.20] at rate 0.001, warmup 0."
     ]
 

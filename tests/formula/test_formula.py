@@ -103,20 +103,15 @@ def test_algebra_does_not_change_a_formula(texts: tuple[str, str]) -> None:
         ("2 * (x + f(x)) / 2", "x + f(x)"),
         ("x + f(norm(x)) * l**-0.5", "x + f(norm(x)) / sqrt(l)"),
         ("norm(x*2**0.25*L**0.25 + f(x))", "norm((2*L)**(1/4) * x + f(x))"),
-        ("x + 0.5 * f(x) + f(x) / 2", None),
         ("x = x + mlp(norm(x)) + attn(norm(x))", "x = x + attn(norm(x)) + mlp(norm(x))"),
         ("a1 = attn(norm(x)); x = a1 + x; y1 = norm(x); mlp(y1) + x", "x = x + attn(norm(x)); x = x + mlp(norm(x))"),
         ("zz = norm(x); f(zz) + zz", "n = norm(x); n + f(n)"),
-        ("x + gain(0) * f(norm(x)) - gain(0.5) * x", "x - gain(0.5) * x + gain(0) * f(norm(x))"),
+        ("x + gain(0) * f(norm(x)) - gain(0.5) * x", "(1 - gain(0.5)) * x + gain(0) * f(norm(x))"),
         ("norm(x + f(x), gain=1)", "norm(x + f(x))"),
     ],
 )
-def test_the_canonical_form(text: str, canonical: str | None) -> None:
-    if canonical is None:
-        with pytest.raises(FormulaError, match="called once"):
-            Formula(text)
-    else:
-        assert str(Formula(text)) == canonical
+def test_the_canonical_form(text: str, canonical: str) -> None:
+    assert str(Formula(text)) == canonical
 
 
 def test_calls_that_look_alike_are_told_apart_by_what_reads_them() -> None:
@@ -183,8 +178,7 @@ def test_its_parts() -> None:
     assert formula.is_step
     assert formula.sublayers == ("f",)
     assert formula.norms == ("norm", "rmsnorm")
-    assert formula.streams == ("y", "x", "d") or set(formula.streams) == {"x", "y", "d"}
-    assert formula.streams[0] == "x"
+    assert formula.streams == ("x", "y", "d")
     assert formula.symbols == {"l"}
     assert len(formula.gains) == 1
 

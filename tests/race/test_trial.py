@@ -100,7 +100,7 @@ def repeated(one: Trial) -> dict[str, Any]:
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
 def test_a_run_repeats_bit_for_bit_here_and_in_processes_of_its_own(dropout: float) -> None:
     one = entry(spec=spec_with(dropout=dropout))
-    np.random.seed(1)  # noqa: NPY002 - the global generator is what must not matter
+    np.random.seed(1)  # the global generators are what must not matter
     torch.manual_seed(1)
     first = run(one)
     assert repeated(run(one)) == repeated(first)

@@ -10,7 +10,6 @@ import numpy as np
 from normula import oracle
 from normula.data import Batch
 from normula.formula import Placement
-from normula.formula.placement import InitialWeights
 from normula.framework import room
 from normula.oracle.norms import Array
 from normula.spec import Spec
@@ -18,16 +17,6 @@ from normula.spec import Spec
 VOCABULARY = 256
 BLOCKS = (6, 24, 96)
 """Depths at which stacks are compared; from the first to the last the depth grows by 16."""
-
-
-def place(name: str, formula: str, final: str = "x", **fields: Any) -> Placement:
-    """A placement of a claim: written out, so that it does not depend on the catalogue."""
-    return Placement(name=name, formula=formula, final=final, **fields)
-
-
-def xavier(factor: str, *on: str) -> InitialWeights:
-    """Xavier weights with a factor on some matrices."""
-    return InitialWeights(rule="xavier", factor=factor, on=on)
 
 
 def language(placement: Placement, layers: int, *, seed: int = 0, **fields: Any) -> Spec:

@@ -68,8 +68,8 @@ def verdict(
             Statement(
                 kind="caution",
                 text=f"Small models and {_count(len({t.seed for t in trials}), 'seed')}: this shows what is stable "
-                "here, not which placement is better in a long run. Ranges in brackets are the smallest and largest over the "
-                f"seeds; stuck means less than {MARGIN} nats better than the byte frequencies alone "
+                "here, not which placement is better in a long run. Ranges in brackets are the smallest and largest over "
+                f"the seeds; stuck means less than {MARGIN} nats better than the byte frequencies alone "
                 f"({trials[0].stuck_loss:.2f} nats).",
             )
         )
@@ -213,8 +213,8 @@ def _depth(contestants: Sequence[Contestant], depths: Sequence[DepthPoint]) -> I
         yield Statement(
             kind="flow",
             text=f"{one.title} at initialisation: of a gradient of 1 at the output, {first.input_gradient[0]:.2g} "
-            f"reaches the input at depth {first.depth} and {last.input_gradient[0]:.2g} at depth {last.depth}; the skip "
-            f"path alone carries {first.skip_gradient[0]:.2g} and {last.skip_gradient[0]:.2g}.",
+            f"reaches the input at depth {first.depth} and {last.input_gradient[0]:.2g} at depth {last.depth}; the "
+            f"skip path alone carries {first.skip_gradient[0]:.2g} and {last.skip_gradient[0]:.2g}.",
         )
 
 

@@ -56,10 +56,8 @@ def _void(start: Sequence[Pass], spec: Spec, probe: str) -> Iterable[Finding]:
         return
     passes = f"it lets {max(shares):.0e} of the gradient through"
     if spec.width <= 2:
-        why, cure = (
-            f"a norm over {spec.width} feature{'s' if spec.width > 1 else ''} has an output that cannot move, and {passes}",
-            "Use a larger width.",
-        )
+        features = f"{spec.width} feature{'s' if spec.width > 1 else ''}"
+        why, cure = f"a norm over {features} has an output that cannot move, and {passes}", "Use a larger width."
     else:
         why = (
             f"the probe {probe!r} lies in the null space of the last norm, whose output cannot move that way: {passes}"

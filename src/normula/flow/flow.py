@@ -154,6 +154,5 @@ def _check_input(spec: Spec, inputs: Any) -> None:
     if spec.vocab is not None:
         ids = np.asarray(inputs)
         if ids.dtype.kind not in "iu" or ids.min() < 0 or ids.max() >= spec.vocab:
-            raise ValueError(
-                f"ids are whole numbers from 0 to {spec.vocab - 1}; the input has {ids.dtype} from {ids.min()} to {ids.max()}"
-            )
+            came = f"{ids.dtype} from {ids.min()} to {ids.max()}"
+            raise ValueError(f"ids are whole numbers from 0 to {spec.vocab - 1}; the input has {came}")

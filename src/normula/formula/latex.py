@@ -59,7 +59,9 @@ def _latex(expr: Expr, outer: int, numbers: set[str]) -> str:
         case Binary(op="/", left=left, right=right):
             return rf"\frac{{{_latex(left, 0, numbers)}}}{{{_latex(right, 0, numbers)}}}"
         case Binary(op="**", left=left, right=right):
-            return rf"{_latex(left, 5, numbers)}^{{{_exponent(right, numbers)}}}"
+            base = _latex(left, 0, numbers)
+            bracketed = _bracketed(base, isinstance(left, Binary | Negative) or "^" in base)
+            return rf"{bracketed}^{{{_exponent(right, numbers)}}}"
         case Binary(op=op, left=left, right=right):
             own = _PRECEDENCE[op]
             sign = r"\," if op == "*" else f" {op} "

@@ -37,7 +37,8 @@ def _phrase(expr: Expr, numbers: set[str]) -> str:
             return f"minus {_phrase(value, numbers)}"
         case Binary(op="*", left=left, right=right):
             factor, value = (left, right) if is_number(left, numbers) else (right, left)
-            return f"{_number(factor)} times {_operand(value, numbers)}"
+            size = f"({_number(factor)})" if isinstance(factor, Binary) and factor.op in "+-" else _number(factor)
+            return f"{size} times {_operand(value, numbers)}"
         case Binary(op="/", left=left, right=right):
             return f"{_operand(left, numbers)} divided by {_number(right)}"
         case Binary(op=op, left=left, right=right):

@@ -11,7 +11,8 @@ def catalogue_page() -> str:
     lines = [
         "# The catalogue",
         "",
-        "Named placements, in the order in which they are best learned. This page is made by `normula list --markdown`.",
+        "Named placements, in the order in which they are best learned. "
+        "This page is made by `normula list --markdown`.",
         "",
         "| name | usual name | formula | final |",
         "|---|---|---|---|",

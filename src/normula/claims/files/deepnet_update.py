@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from normula.claims.claim import Claim, Measured
-from normula.claims.probe import language, place, random_tokens, spread, xavier
+from normula.claims.probe import language, random_tokens, spread
+from normula.claims.schemes import SCHEMES
 from normula.formula import Placement
 from normula.framework import room
 from normula.record import Figure, Series
 from normula.spec import plan
 
 DEPTHS = (6, 24, 100)
-PLACEMENTS = {
-    "DeepNorm": place("deepnorm", "norm((2*L)**(1/4)*x + f(x))", initial=xavier("(8*L)**(-1/4)", "v", "o", "up", "down")),
-    "Post-LN": place("post", "norm(x + f(x))"),
-    "Pre-LN": place("pre", "x + f(norm(x))", "norm(x)"),
-}
 CASES = {
     "SGD on the branches": ("sgd", 0.1, True),
     "SGD on all": ("sgd", 0.1, False),
@@ -36,7 +32,7 @@ FLAT = 0.2
 
 def measure() -> Measured:
     """The relative change of the logits of one batch after one update on it."""
-    found = {key: [_update(PLACEMENTS[key[0]], depth, *CASES[key[1]]) for depth in DEPTHS] for key in KNOWN}
+    found = {key: [_update(SCHEMES[key[0]], depth, *CASES[key[1]]) for depth in DEPTHS] for key in KNOWN}
     flat = {case: spread(found["DeepNorm", case]) <= FLAT for case in CASES}
     under = flat["SGD on the branches"] and not any(
         spread(found[name, "SGD on the branches"]) <= FLAT for name in ("Post-LN", "Pre-LN")

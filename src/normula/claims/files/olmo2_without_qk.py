@@ -6,11 +6,10 @@ from math import exp, log
 from statistics import fmean
 
 from normula.claims.claim import Claim, Measured
-from normula.claims.probe import BLOCKS, language, near, place, start
+from normula.claims.probe import BLOCKS, language, near, start
+from normula.claims.schemes import SCHEMES
 from normula.record import Figure, Series
 
-OUTPUT = place("output norm", "x + norm(f(x))", "norm(x)")
-BOTH = place("output and query-key norm", "x = x + norm(attn(x, qk=norm)); x + norm(mlp(x))", "norm(x)")
 KNOWN = {
     "output norm, Xavier": (0.216, 3.61, 1.6e4),
     "with norms on queries and keys": (0.073, 0.064, 0.065),
@@ -22,13 +21,13 @@ KNOWN = {
 def measure() -> Measured:
     """The gradient at the input of three stacks at three depths."""
     stacks = {
-        "output norm, Xavier": (OUTPUT, "xavier", 2),
-        "with norms on queries and keys": (BOTH, "xavier", 1),
-        "output norm, normal 0.02": (OUTPUT, "normal", 1),
+        "output norm, Xavier": ("output norm", "xavier", 2),
+        "with norms on queries and keys": ("output and query-key norm", "xavier", 1),
+        "output norm, normal 0.02": ("output norm", "normal", 1),
     }
     found = {}
-    for name, (placed, init, seeds) in stacks.items():
-        specs = [[language(placed, depth, init=init, seed=seed) for seed in range(seeds)] for depth in BLOCKS]
+    for name, (scheme, init, seeds) in stacks.items():
+        specs = [[language(SCHEMES[scheme], depth, init=init, seed=seed) for seed in range(seeds)] for depth in BLOCKS]
         found[name] = [exp(fmean(log(start(spec).input_gradient) for spec in each)) for each in specs]
     bare, normed, small = found.values()
     explodes = bare[-1] > 1e3 * bare[0]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from normula.claims.claim import Claim, Measured
-from normula.claims.probe import place, rounded
+from normula.claims.probe import rounded
+from normula.claims.schemes import place
 from normula.flow import popular
 from normula.flow.findings import NULL
 from normula.record import Figure, PopularPoint, Series

@@ -6,7 +6,8 @@ import numpy as np
 
 from normula import oracle
 from normula.claims.claim import Claim, Measured
-from normula.claims.probe import apart, output, place, random_gains, rounded
+from normula.claims.probe import apart, output, random_gains, rounded
+from normula.claims.schemes import place
 from normula.record import Figure
 from normula.spec import Spec
 

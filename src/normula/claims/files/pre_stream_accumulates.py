@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import log
 
 from normula.claims.claim import Claim, Measured
-from normula.claims.probe import BLOCKS, VOCABULARY, language, place, start
+from normula.claims.probe import BLOCKS, VOCABULARY, language, start
+from normula.claims.schemes import place
 from normula.record import Figure, Series
 
 UNIFORM = log(VOCABULARY)
