@@ -63,7 +63,7 @@ class TestCompiled:
 
     @pytest.mark.parametrize("placement", [*placements(), *OTHERS], ids=title)
     def test_as_one_graph(self, placement: Placement) -> None:
-        model = model_of(as_small(placement, **LANGUAGE))
+        model = model_of(as_small(placement, layers=1, **LANGUAGE))
         arguments = arguments_of(model.spec)
         compiled = torch.compile(model, fullgraph=True, backend="eager")
         with torch.no_grad():
@@ -86,7 +86,7 @@ class TestCompiled:
 
 @pytest.mark.parametrize("stack", STACKS)
 def test_an_exported_program_is_saved_and_loaded(stack: str) -> None:
-    model = model_of(small("peri", **STACKS[stack])).eval()
+    model = model_of(small("peri", layers=1, **STACKS[stack])).eval()
     arguments = arguments_of(model.spec)
     saved = io.BytesIO()
     torch.export.save(torch.export.export(model, (), arguments), saved)
@@ -98,7 +98,7 @@ def test_an_exported_program_is_saved_and_loaded(stack: str) -> None:
 @pytest.mark.usefixtures("unchecked")
 @pytest.mark.parametrize("positions", ["learned", "rotary", "relative"])
 def test_an_exported_program_takes_other_lengths(positions: str) -> None:
-    model = model_of(small("pre", positions=positions, **LANGUAGE)).eval()
+    model = model_of(small("pre", layers=1, positions=positions, **LANGUAGE)).eval()
     sizes = {0: torch.export.Dim("batch", min=2, max=64), 1: torch.export.Dim("tokens", min=2, max=6)}
     program = torch.export.export(model, (inputs_of(model.spec),), dynamic_shapes={"inputs": sizes})
     other = inputs_of(model.spec, batch=3, tokens=4)

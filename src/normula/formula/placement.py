@@ -125,7 +125,14 @@ class Placement:
     def computes_as(self, other: Placement) -> bool:
         """Whether both compute the same, whatever weights they start from; a step equals the layer it makes."""
         mine, theirs = (
-            (one.operator, one.formula.layer(), one.embed, one.final, one.streams, [(r.until, r.formula.layer()) for r in one.ranges])
+            (
+                one.operator,
+                one.formula.layer(),
+                one.embed,
+                one.final,
+                one.streams,
+                [(r.until, r.formula.layer()) for r in one.ranges],
+            )
             for one in (self, other)
         )
         return mine == theirs
@@ -156,7 +163,9 @@ class Placement:
     def _check(self) -> None:
         self._check_streams()
         if self.operator and (self.streams or self.ranges or not self.formula.is_step):
-            raise ValueError("an operator holds the streams itself: its formula is one step's branch, such as f(norm(x))")
+            raise ValueError(
+                "an operator holds the streams itself: its formula is one step's branch, such as f(norm(x))"
+            )
         declared = {STREAM, *(name for name, _ in self.streams)}
         for formula in self.formulas:
             if not formula.sublayers:

@@ -93,10 +93,7 @@ class Scalar:
         if len(self.terms) * len(other.terms) > MAX_TERMS**2:
             raise ScalarError(f"a number has at most {MAX_TERMS} terms when it is multiplied out")
         return _collect(
-            term
-            for left, c in self.terms
-            for right, d in other.terms
-            for term in _product(left, right, c * d).terms
+            term for left, c in self.terms for right, d in other.terms for term in _product(left, right, c * d).terms
         )
 
     def __truediv__(self, other: Scalar) -> Scalar:

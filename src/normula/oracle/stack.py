@@ -78,7 +78,9 @@ def run(
     if written.encoder is not None:
         assert source is not None
         inside = {name.removeprefix("encoder."): v for name, v in values.items() if name.startswith("encoder.")}
-        _, memory, _ = _Network(written.encoder, inside, source_mask, is_encoder=True, training_step=training_step).run(source)
+        _, memory, _ = _Network(written.encoder, inside, source_mask, is_encoder=True, training_step=training_step).run(
+            source
+        )
     first, end, seen = _Network(written, values, mask, memory, source_mask, training_step=training_step).run(inputs)
     return Run(output=end.array, stream=tuple(seen), _input=first, _end=end, _weights=values)
 

@@ -117,7 +117,10 @@ def _to(value: Value) -> Callable[[Array], Array]:
 
     def pull(dy: Array) -> Array:
         extra = dy.ndim - len(shape)
-        axes = (*range(extra), *(extra + i for i, length in enumerate(shape) if length == 1 and dy.shape[extra + i] > 1))
+        axes = (
+            *range(extra),
+            *(extra + i for i, length in enumerate(shape) if length == 1 and dy.shape[extra + i] > 1),
+        )
         return np.asarray(dy.sum(axis=axes)).reshape(shape) if axes else dy
 
     return pull

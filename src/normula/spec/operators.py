@@ -66,7 +66,9 @@ def _manifold(rows: int) -> Callable[[int, int], Parameters]:
 
 def _manifold_write(width: int, step: int) -> Parameters:
     post, mix = _manifold(STREAMS)(width, step), _manifold(STREAMS * STREAMS)(width, step)
-    return {f"post_{name}": value for name, value in post.items()} | {f"mix_{name}": value for name, value in mix.items()}
+    return {f"post_{name}": value for name, value in post.items()} | {
+        f"mix_{name}": value for name, value in mix.items()
+    }
 
 
 def _query(width: int, *_: int) -> Parameters:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from normula.formula.run import number
@@ -43,6 +43,7 @@ def parameters(spec: Spec, steps: Iterable[Step], given: Collection[str], is_enc
         for gain in step.formula.gains:
             found[step.path(gain.index)] = _gain(gain, step, spec.width)
         found |= _operator(spec, step)
+    _check_alive(found)
     out = spec.classes or spec.vocab
     if out is not None and not spec.tied and not is_encoder:
         found["head.weight"] = Parameter(shape=(out, spec.width), role=Role(kind="head"))
@@ -89,6 +90,23 @@ def inner_width(spec: Spec, part: str) -> int:
     if part == "heads" or (part == "q" and spec.qk_norm == "width"):
         return spec.width
     return spec.head_width if spec.qk_norm == "head" else spec.key_heads * spec.head_width
+
+
+def _check_alive(found: Mapping[str, Parameter]) -> None:
+    """A branch whose gain and last matrix both start at 0 stays there: each waits for the other's gradient."""
+    for name, parameter in found.items():
+        if (
+            parameter.role.kind == "constant"
+            and parameter.role.start == 0.0
+            and name.rsplit(".", 1)[-1].startswith("gain")
+        ):
+            step = name.rsplit(".", 1)[0]
+            for other, matrix in found.items():
+                if other.startswith(f"{step}.") and matrix.role.kind == "writer" and matrix.factor == 0.0:
+                    raise ValueError(
+                        f"{name} and {other} both start at 0: neither ever gets a gradient, and the branch is dead for "
+                        "good; start one of them elsewhere"
+                    )
 
 
 def _around_start(spec: Spec) -> dict[str, Parameter]:

@@ -34,4 +34,5 @@ def relative_buckets(queries: int, keys: int, *, causal: bool, first: int = 0) -
     exact = buckets // 2
     steps = np.log(np.maximum(far, 1) / exact) / math.log(RELATIVE_REACH / exact) * (buckets - exact)
     log = np.minimum(exact + steps.astype(np.int64), buckets - 1)
-    return start + np.where(far < exact, far, log)
+    result: NDArray[np.int64] = start + np.where(far < exact, far, log)
+    return result

@@ -263,15 +263,15 @@ class Spec:
             if word not in named:
                 raise ValueError(f"a sublayer is one of {', '.join(named)}, not {word!r}{nearest(str(word), named)}")
         assert isinstance(self.placement, Placement)
-        if self.init == "paper" and self.placement.initial is None:
+        initial = self.placement.initial
+        if self.init == "paper" and initial is None:
             raise ValueError(
                 f"init='paper' needs a placement whose paper states a rule, and {self.placement.name} has none; "
                 "choose xavier, normal, torch or scaled"
             )
-        if self.init == "paper" and self.placement.initial.rule not in _drawn():
-            raise ValueError(
-                f"the rule of {self.placement.name} is one of {', '.join(_drawn())}, not {self.placement.initial.rule!r}"
-            )
+        if self.init == "paper" and initial is not None and initial.rule not in _drawn():
+            rules = ", ".join(_drawn())
+            raise ValueError(f"the rule of {self.placement.name} is one of {rules}, not {initial.rule!r}")
 
     @property
     def words(self) -> set[str]:

@@ -76,7 +76,7 @@ class Attention(nn.Module):
         """(B, T, H K) to (B, H, T, K), normed on the way where there is a norm."""
         if not self._over_heads:
             value = self._normed(part, value)
-        value = value.unflatten(-1, (heads, self.head_width))
+        value = value.view(*value.shape[:-1], heads, self.head_width)
         if self._over_heads:
             value = self._normed(part, value)
         return value.transpose(1, 2)

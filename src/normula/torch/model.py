@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,6 +16,7 @@ from normula.spec import Plan
 from normula.spec.parameters import RELATIVE_BUCKETS
 from normula.torch.context import Cache, Context, context
 from normula.torch.layer import Factory, part
+from normula.torch.state import check_state
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,8 +185,9 @@ class Model(nn.Module):
         memory = None
         if self.encoder is not None and source is not None:
             if source_mask is not None and source_mask.shape != source.shape[:2]:
-                wanted = tuple(source.shape[:2])
-                raise ValueError(f"a source_mask has the shape (B, S) = {wanted}, not {tuple(source_mask.shape)}")
+                raise ValueError(
+                    f"a source_mask has the shape (B, S) = {tuple(source.shape[:2])}, not {tuple(source_mask.shape)}"
+                )
             memory = None if seen else self.encoder(source, source_mask)  # the cache holds what was made of it
         if cache is not None:
             source_mask = cache.source_mask if seen else source_mask
@@ -211,6 +214,18 @@ class Model(nn.Module):
             return F.linear(x, tokens.weight)
         logits: Tensor = self.head(x)
         return logits
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> Any:  # the type of torch's answer has no public name
+        """Load weights by name.
+
+        Raises:
+            StateError: the names or shapes are of another spec; the message says which sites differ.
+        """
+        if strict:
+            check_state(self.state_dict(), state_dict, self.spec)
+        return super().load_state_dict(state_dict, strict=strict, assign=assign)
 
     def extra_repr(self) -> str:
         """The formula."""

@@ -12,7 +12,10 @@ from normula.spec import Spec
 def measure() -> Measured:
     """The skip path alone at every step of three depths, without the final norm and with it."""
     open_ends, closed = (
-        {depth: flow(Spec(placement="x + f(norm(x))", final=final, layers=depth, width=32), seeds=1) for depth in BLOCKS}
+        {
+            depth: flow(Spec(placement="x + f(norm(x))", final=final, layers=depth, width=32), seeds=1)
+            for depth in BLOCKS
+        }
         for final in ("x", "norm(x)")
     )
     carried = {

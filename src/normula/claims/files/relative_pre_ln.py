@@ -25,11 +25,20 @@ def measure() -> Measured:
     wanted = {name: (1 + BRANCH / a**2) ** (STEPS / 2) for name, a in SCALES.items()}
     ends = {name: float(sizes[-1] / sizes[0]) for name, sizes in growth.items()}
     grows = all(near(ends[name], wanted[name], 0.25) for name in SCALES)
-    figures = [Figure(label=f"largest |p - norm(q)|, {name}", value=rounded(gap), expected="0") for name, gap in gaps.items()]
+    figures = [
+        Figure(label=f"largest |p - norm(q)|, {name}", value=rounded(gap), expected="0") for name, gap in gaps.items()
+    ]
     figures += [Figure(label="the same, Post-LN with random gains", value=with_gain)]
-    figures += [Figure(label=f"growth of q over {STEPS} sublayers, {n}", value=ends[n], expected=f"{wanted[n]:.3g}") for n in SCALES]
+    figures += [
+        Figure(label=f"growth of q over {STEPS} sublayers, {n}", value=ends[n], expected=f"{wanted[n]:.3g}")
+        for n in SCALES
+    ]
     return Measured(
-        verdict="holds" if max(gaps.values()) < 1e-12 < 0.01 < with_gain and grows else "holds in part" if grows else "does not hold here",
+        verdict="holds"
+        if max(gaps.values()) < 1e-12 < 0.01 < with_gain and grows
+        else "holds in part"
+        if grows
+        else "does not hold here",
         figures=tuple(figures),
         text="p is norm(q) at every step, to twelve digits, with RMSNorm and with LayerNorm (whose size is the standard "
         f"deviation). So Post-LN is Pre-LN with steps relative to the stream; its hidden stream grows {ends['Post-LN']:.0f} "

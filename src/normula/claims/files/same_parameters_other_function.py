@@ -25,7 +25,9 @@ def measure() -> Measured:
     swapped = {name.replace("norm_in", "norm_sum"): array for name, array in weights.items()}
     x = np.random.default_rng(0).standard_normal((2, 5, 32))
     pre, post = output(specs["Pre-LN"], weights, x), output(specs["Post-LN"], swapped, x)
-    same = Counter(shapes["Pre-LN"]) == Counter(shapes["Post-LN"]) and set(swapped) == set(plan(specs["Post-LN"]).parameters)
+    same = Counter(shapes["Pre-LN"]) == Counter(shapes["Post-LN"]) and set(swapped) == set(
+        plan(specs["Post-LN"]).parameters
+    )
     differ = apart(pre, post) > 0.1
     return Measured(
         verdict="holds" if same and differ else "holds in part" if same else "does not hold here",

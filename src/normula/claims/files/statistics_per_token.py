@@ -36,7 +36,9 @@ def measure() -> Measured:
         verdict="holds" if max(largest.values()) < 1e-12 and seen > 0.1 else "does not hold here",
         figures=(
             *(
-                Figure(label=f"largest change of the token, {what}", value=0.0 if value < 1e-12 else value, expected="0")
+                Figure(
+                    label=f"largest change of the token, {what}", value=0.0 if value < 1e-12 else value, expected="0"
+                )
                 for what, value in largest.items()
             ),
             Figure(label="the same, first case, with statistics over the tokens", value=seen),

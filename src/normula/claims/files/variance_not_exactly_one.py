@@ -27,7 +27,9 @@ def measure() -> Measured:
     return Measured(
         verdict="holds" if gap < 1e-9 and below else "holds in part" if below else "does not hold here",
         figures=tuple(
-            Figure(label=f"1 - variance of the output, input's {variance:g}", value=1 - value, expected=f"{1 - said:.3g}")
+            Figure(
+                label=f"1 - variance of the output, input's {variance:g}", value=1 - value, expected=f"{1 - said:.3g}"
+            )
             for variance, value, said in zip(VARIANCES, found, wanted, strict=True)
         ),
         text="The output has the variance var / (var + eps): 1 less a hundred-thousandth for a token of variance 1, one "
