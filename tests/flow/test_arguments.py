@@ -64,6 +64,12 @@ def test_only_a_spec_a_placement_or_a_built_model_flows(what: Any) -> None:
 
 
 @pytest.mark.negative
+def test_a_stack_with_an_encoder_is_not_measured() -> None:
+    with pytest.raises(ValueError, match="flow measures one stack, and this spec has an encoder too"):
+        flow(small("post", encoder=small("post"), sublayers=("attn", "cross", "mlp")))
+
+
+@pytest.mark.negative
 def test_a_model_is_not_trained() -> None:
     with pytest.raises(ValueError, match="give its spec"):
         flow(build(small("pre", vocab=16, context=8)), task="copy", steps=1)

@@ -11,12 +11,13 @@ from normula.record import Pass
 from normula.spec import Spec
 from normula.torch import Model, build
 from normula.torch.measure import measure
-from tests.cases import PLACEMENTS, random_inputs, random_weights, small
+from tests.cases import PLACEMENTS, needs_both_sides, random_inputs, random_weights, small
 from tests.compare import FLOAT64, assert_gradients_near
 from tests.flow.plain import STEPS, length, rms, run, step_cosine, token_cosine
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("float64")]
 
+ONE_STACK = [name for name, placement in PLACEMENTS.items() if not needs_both_sides(placement)]
 INPUTS = {"vectors": {}, "ids": {"vocab": 5, "causal": True}, "classes": {"classes": 3}}
 
 
@@ -46,7 +47,7 @@ def measured(spec: Spec, arrays: dict[str, Array], inputs: Array) -> tuple[Pass,
     return one, direction_like(seen[0]), seen[0]
 
 
-@pytest.mark.parametrize("name", PLACEMENTS)
+@pytest.mark.parametrize("name", ONE_STACK)
 @pytest.mark.parametrize("kind", INPUTS)
 def test_the_open_run_is_the_model_and_its_gradients_are_the_oracles(name: str, kind: str) -> None:
     spec = small(PLACEMENTS[name], **INPUTS[kind])
@@ -69,7 +70,7 @@ def test_the_open_run_is_the_model_and_its_gradients_are_the_oracles(name: str, 
     assert {w.name: w.norm for w in one.weights} == {n: near(length(a)) for n, a in arrays.items()}
 
 
-@pytest.mark.parametrize("name", PLACEMENTS)
+@pytest.mark.parametrize("name", ONE_STACK)
 def test_sizes_and_cosines_are_the_oracles(name: str) -> None:
     spec = small(PLACEMENTS[name], layers=3)
     arrays, inputs = random_weights(spec), random_inputs(spec)
@@ -77,13 +78,14 @@ def test_sizes_and_cosines_are_the_oracles(name: str) -> None:
 
     one, _, _ = measured(spec, arrays, inputs)
 
-    assert len(one.steps) == len(stream) - 1
-    for step, before, after in zip(one.steps, stream, stream[1:], strict=False):
-        assert step.rms_before == near(rms(before))
-        assert step.rms_after == near(rms(after))
-        assert step.token_cosine == near(token_cosine(after))
-        assert step.step_cosine == near(step_cosine(before, after))
-        assert step.largest == near(np.abs(after).max())
+    parts = len(one.steps) // (len(stream) - 1)  # a formula of a whole layer may give x several values
+    for place, (before, after) in enumerate(zip(stream, stream[1:], strict=False)):
+        first, *_, last = one.steps[place * parts], *one.steps[place * parts : (place + 1) * parts]
+        assert first.rms_before == near(rms(before))
+        assert last.rms_after == near(rms(after))
+        assert last.token_cosine == near(token_cosine(after))
+        assert last.largest == near(np.abs(after).max())
+        assert parts > 1 or last.step_cosine == near(step_cosine(before, after))
 
 
 @pytest.mark.parametrize("name", STEPS)

@@ -29,8 +29,9 @@ def formula_of(text: str) -> Formula | None:
     try:
         return Formula(text)
     except FormulaError as error:
-        assert any(reason in error.reason for reason in NO_MEANING), error
-        return None
+        refusal = error.reason
+    assert any(reason in refusal for reason in NO_MEANING), refusal
+    return None
 
 
 # --- round trips
@@ -187,11 +188,7 @@ def test_its_parts() -> None:
 @given(steps(built=False))
 def test_a_step_is_a_step_and_its_layer_is_none(text: str) -> None:
     if formula := formula_of(text):
-        try:
-            layer = formula.layer(("mlp", "attn"))
-        except FormulaError as error:
-            assert "too long" in error.reason or "at most" in error.reason
-            return
+        layer = formula.layer(("mlp", "attn"))
         assert formula.is_step
         assert not layer.is_step
         assert layer.sublayers == ("mlp", "attn")

@@ -57,7 +57,7 @@ def assert_same_outcome(one: Spec, other: Spec) -> None:
 
 
 def differ_on_some_input(first: str, second: str) -> bool:
-    """Inputs and weights of several sizes, because a saturated tanh hides what is inside it; depths, as 2/L may be 1."""
+    """Several sizes of inputs and weights, because a saturated tanh hides what is inside; depths, as 2/L may be 1."""
     for scale, layers in ((0.3, 2), (1.0, 3), (0.05, 3)):
         one, other = spec_of(first, layers), spec_of(second, layers)
         inputs = scale * random_inputs(one, batch=1, tokens=3)

@@ -49,7 +49,10 @@ def test_a_placement_said_aloud(name: str) -> None:
         ("norm(f(x), gain=0)", "the norm (its gain from 0) of the sublayer of the stream"),
         ("x + gain * moe(x)", "the stream plus a learned factor times the mixture of experts of the stream"),
         ("x + (1 - gain(0)) * f(x)", "the stream plus (1 - gain(0)) times the sublayer of the stream"),
-        ("x + 2 * gain(0) * f(x)", "the stream plus 2 times a learned factor (from 0) times the sublayer of the stream"),
+        (
+            "x + 2 * gain(0) * f(x)",
+            "the stream plus 2 times a learned factor (from 0) times the sublayer of the stream",
+        ),
         (
             "x - silu(gain(0.3)) * stop(x) + f(x)",
             "the stream minus silu of a learned factor (from 0.3) times the stream without its gradient plus "

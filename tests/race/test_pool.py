@@ -14,7 +14,7 @@ import pytest
 from normula.race import Job, cores, run_all
 from normula.race.pool import THREAD_VARIABLES
 
-LONG = Job(time.sleep, (60,))
+LONG = Job(time.sleep, (300,))
 
 
 @pytest.fixture(autouse=True)
@@ -23,7 +23,7 @@ def no_process_is_left() -> Iterator[None]:
     others, start = set(multiprocessing.active_children()), time.monotonic()
     yield
     assert set(multiprocessing.active_children()) <= others
-    assert time.monotonic() - start < 30
+    assert time.monotonic() - start < 120
 
 
 def test_every_result_comes_back_with_its_place() -> None:
@@ -72,7 +72,7 @@ def test_closing_early_ends_the_processes() -> None:
 
 @pytest.mark.negative
 def test_processes_that_are_not_its_own_are_left_alone() -> None:
-    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(60,))
+    other = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(300,))
     other.start()
     try:
         with closing(run_all([Job(math.sqrt, (4.0,)), LONG], workers=2)) as results:

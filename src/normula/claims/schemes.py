@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from normula.formula import Placement
+from normula.formula import Formula, Placement
 from normula.formula.placement import InitialWeights, Range
 
 _WRITERS = ("o", "down")
@@ -13,7 +13,7 @@ _VALUES_AND_MLP = ("v", "o", "up", "down")
 
 def place(name: str, formula: str, final: str = "x", **fields: Any) -> Placement:
     """A placement; where it is not said, nothing follows the last layer."""
-    return Placement(name=name, formula=formula, final=final, **fields)
+    return Placement(name=name, formula=Formula(formula), final=Formula(final), **fields)
 
 
 def _xavier(factor: str, on: tuple[str, ...]) -> InitialWeights:
@@ -40,7 +40,7 @@ _ALL = (
         initial=_xavier("sqrt(log(2*L))", _VALUES_AND_MLP),
     ),
     place("LayerNorm Scaling", "x + f(norm(x)/sqrt(l))", _CLOSED),
-    place("Mix-LN", _PRE, _CLOSED, ranges=(Range(until="L/4", formula=_POST),)),  # type: ignore[arg-type]
+    place("Mix-LN", _PRE, _CLOSED, ranges=(Range(until="L/4", formula=Formula(_POST)),)),
     place("ResiDual", "b = f(x); d = d + b; norm(x + b)", "x + norm(d)", streams={"d": "x"}),
     place("B2T", "h = norm(x + attn(x)); norm(x + h + mlp(h))"),
     place("SiameseNorm", _SIAMESE, "norm(norm(x) + norm(d))", streams={"d": "x"}),

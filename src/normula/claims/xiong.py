@@ -67,7 +67,7 @@ def _one(pre: bool, seed: int) -> tuple[dict[int, float], dict[int, float]]:
 
 def _dloss(logits: Array, labels: NDArray[np.int64]) -> Array:
     """The gradient of the mean cross-entropy with respect to the logits."""
-    shares = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    shares: Array = np.exp(logits - logits.max(axis=-1, keepdims=True))
     shares /= shares.sum(axis=-1, keepdims=True)
     shares[np.arange(len(labels)), labels] -= 1
     return shares / len(labels)

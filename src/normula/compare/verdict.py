@@ -68,8 +68,8 @@ def verdict(
             Statement(
                 kind="caution",
                 text=f"Small models and {_count(len({t.seed for t in trials}), 'seed')}: this shows what is stable "
-                "here, not which placement is better in a long run. Ranges in brackets are the smallest and largest over "
-                f"the seeds; stuck means less than {MARGIN} nats better than the byte frequencies alone "
+                "here, not which placement is better in a long run. Ranges in brackets are the smallest and largest "
+                f"over the seeds; stuck means less than {MARGIN} nats better than the byte frequencies alone "
                 f"({trials[0].stuck_loss:.2f} nats).",
             )
         )

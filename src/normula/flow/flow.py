@@ -81,6 +81,8 @@ def flow(
     if is_model and trains:
         raise ValueError("training steps are measured from a spec, so that the model stays as it is; give its spec")
     spec = what.spec if is_model else _for_task(_spec(what), data)
+    if spec.encoder is not None:
+        raise ValueError("flow measures one stack, and this spec has an encoder too; give the spec of one side alone")
     if data is not None and spec.vocab != data.vocab:
         raise ValueError(f"the task has {data.vocab} symbols and the model {spec.vocab}; they must be the same")
     _check_input(spec, inputs)

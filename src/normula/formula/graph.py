@@ -221,8 +221,10 @@ class Builder:
 
     def _start(self, expr: Expr | None) -> Scalar | None:
         """What a learned factor starts at."""
-        start = None if expr is None else self.value(expr)
-        if expr is not None and (isinstance(start, Sum) or (start is not None and start.gains)):
+        if expr is None:
+            return None
+        start = self.value(expr)
+        if isinstance(start, Sum) or start.gains:
             raise Fault("a gain starts at a number", expr.column)
         return start
 
@@ -237,11 +239,11 @@ class Builder:
                     return _added(left, right, expr.column)
                 raise Fault("a number and a vector cannot be added", expr.column)
             case "*":
-                if isinstance(left, Sum) and isinstance(right, Sum):
-                    raise Fault(
-                        "two vectors cannot be multiplied; one factor has to be a number or a gain", expr.column
-                    )
-                return _scaled(left, right) if isinstance(left, Scalar) else _scaled(right, left)
+                if isinstance(left, Scalar):
+                    return _scaled(left, right)
+                if isinstance(right, Scalar):
+                    return _scaled(right, left)
+                raise Fault("two vectors cannot be multiplied; one factor has to be a number or a gain", expr.column)
             case "/":
                 if isinstance(right, Sum):
                     raise Fault("nothing can be divided by a vector", expr.right.column)

@@ -6,7 +6,7 @@ from typing import Final
 
 from normula.formula.text import decimal, is_bare, is_number
 from normula.formula.tree import Binary, Call, Expr, Gain, Name, Negative, Number, Tree
-from normula.formula.words import STREAM, SYMBOLS
+from normula.formula.words import STREAM
 
 _NAMES: Final = {"l": r"\ell", "Ld": "L_d", "Le": "L_e"}
 _PRECEDENCE: Final = {"+": 1, "-": 1, "*": 2, "/": 4, "**": 4}

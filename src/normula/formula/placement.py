@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from normula.formula.errors import nearest
@@ -109,7 +110,8 @@ class Placement:
         for name in ("formula", "embed", "final"):
             object.__setattr__(self, name, _formula(getattr(self, name)))
         pairs = self.streams.items() if isinstance(self.streams, Mapping) else self.streams
-        object.__setattr__(self, "streams", tuple(sorted((name, _formula(start)) for name, start in pairs)))
+        starts = sorted(((name, _formula(start)) for name, start in pairs), key=itemgetter(0))
+        object.__setattr__(self, "streams", tuple(starts))
         object.__setattr__(self, "ranges", tuple(self.ranges))
         self._check()
 

@@ -117,7 +117,7 @@ class _Derivative:
         return value
 
     def _text(self, paths: dict[Jacobians, Scalar]) -> str:
-        pieces = []
+        pieces: list[str] = []
         for norms, c in sorted(paths.items()):
             if not c.terms:
                 continue

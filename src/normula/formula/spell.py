@@ -149,10 +149,11 @@ def _under_root(monomial: Monomial, c: Fraction, p: Fraction) -> Fraction | None
     except ScalarError:
         return None
     result = Fraction(1)
-    for prime, e in exponents.items():
-        if (e / p).denominator != 1 or abs(e / p) > 30:
+    for prime, exponent in exponents.items():
+        whole_power = exponent / p
+        if whole_power.denominator != 1 or abs(whole_power) > 30:
             return None
-        result *= Fraction(prime) ** int(e / p)
+        result *= Fraction(prime) ** int(whole_power)
     return result if max(result.numerator, result.denominator) < 10**6 else None
 
 

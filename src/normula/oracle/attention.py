@@ -72,9 +72,10 @@ def attention(
     (q, back_q), (k, back_k), (v, back_v) = (
         in_turn(given, *steps[site]) for site, given in (("q", x), ("k", source), ("v", source))
     )
-    turned = [_turn(_split(q, heads), angles), _turn(_split(k, heads // groups), angles), _split(v, heads // groups)]
-    many = [turned[0], _repeat(turned[1], groups), _repeat(turned[2], groups)]
-    mixed, back_mix = _mix(*many, scale, visible, bias)
+    queries = _turn(_split(q, heads), angles)
+    keys = _repeat(_turn(_split(k, heads // groups), angles), groups)
+    values = _repeat(_split(v, heads // groups), groups)
+    mixed, back_mix = _mix(queries, keys, values, scale, visible, bias)
     y, back_out = in_turn(_join(mixed), normed("heads"), project(weights, "o"))
 
     def pullback(dy: Array) -> tuple[Array, dict[str, Array]]:
@@ -143,7 +144,8 @@ def _repeat(x: Array, groups: int) -> Array:
 def _summed(x: Array, groups: int) -> Array:
     """The transpose of `_repeat`."""
     batch, heads, tokens, head_width = x.shape
-    return x.reshape(batch, heads // groups, groups, tokens, head_width).sum(axis=2)
+    total: Array = x.reshape(batch, heads // groups, groups, tokens, head_width).sum(axis=2)
+    return total
 
 
 def _each_head(step: Step, head_width: int) -> Step:

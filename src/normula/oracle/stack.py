@@ -154,7 +154,7 @@ class _Network:
     def _mean(self, x: Value) -> Value:
         B, T, _ = x.array.shape
         real = np.ones((B, T)) if self.mask is None else self.mask.astype(np.float64)
-        share = real / real.sum(axis=1, keepdims=True)
+        share = real / np.maximum(real.sum(axis=1, keepdims=True), 1)  # the mean of no token is 0
         return Value(np.einsum("bt,btd->bd", share, x.array), [(x, lambda dy: np.einsum("bt,bd->btd", share, dy))])
 
     def _step(self, step: Step, streams: Mapping[str, Value]) -> dict[str, Value]:

@@ -78,4 +78,5 @@ def one_step_update(
     optimizer.step()
     with torch.no_grad():
         after = model(inputs).double()
-    return (torch.linalg.vector_norm(after - before) / torch.linalg.vector_norm(before)).item()
+    moved: float = (torch.linalg.vector_norm(after - before) / torch.linalg.vector_norm(before)).item()
+    return moved

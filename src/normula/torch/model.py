@@ -205,7 +205,8 @@ class Model(nn.Module):
         """The head, on each token or, for a classifier, on the mean of the real ones."""
         if self.spec.classes is not None and self.reads_out:
             share = torch.ones_like(x[..., 0]) if mask is None else mask.to(x.dtype)
-            x = torch.einsum("bt,btd->bd", share / share.sum(dim=1, keepdim=True), x)
+            count = share.sum(dim=1, keepdim=True).clamp(min=1)  # the mean of no token is 0
+            x = torch.einsum("bt,btd->bd", share / count, x)
         if not self.reads_out:
             return x
         if self.head is None:

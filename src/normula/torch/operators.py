@@ -67,7 +67,7 @@ class ManifoldWrite(_Part):
     """The streams mixed by a matrix whose rows and columns sum to 1, and the branch added."""
 
     def forward(self, state: Tensor, y: Tensor) -> Tensor:
-        mix = _scores(self, state, "mix_").unflatten(-1, (STREAMS, STREAMS)).exp()
+        mix = _scores(self, state, "mix_").view(*state.shape[:2], STREAMS, STREAMS).exp()
         for _ in range(SINKHORN_STEPS):
             mix = mix / mix.sum(dim=-1, keepdim=True)
             mix = mix / mix.sum(dim=-2, keepdim=True)

@@ -46,17 +46,17 @@ def measure() -> Measured:
     return Measured(
         verdict="holds" if other and deaf else "holds in part" if other else "does not hold here",
         figures=tuple(figures),
-        text="With the same weights the three give three outputs. The norm on the branch has a mark of its own: its output "
-        "does not depend on the size of the sublayer's last matrix. It leaves the skip path open, as Pre-LN, and feeds the "
-        "sublayer the raw stream, as Post-LN.",
+        text="With the same weights the three give three outputs. The norm on the branch has a mark of its own: its "
+        "output does not depend on the size of the sublayer's last matrix. It leaves the skip path open, as Pre-LN, "
+        "and feeds the sublayer the raw stream, as Post-LN.",
     )
 
 
 CLAIM = Claim(
     statement="x + norm(f(x)) is neither Pre-LN nor Post-LN, though it is often called by either name.",
     source="Liu et al., Swin Transformer V2, 2022 (res-post-norm); OLMo Team, 2 OLMo 2 Furious, 2025 (reordered norm)",
-    how="One layer of width 32 with the same weights and random gains in each of the three formulas, float64, epsilon 0; "
-    "then with the matrices that write to the stream doubled.",
+    how="One layer of width 32 with the same weights and random gains in each of the three formulas, float64, "
+    "epsilon 0; then with the matrices that write to the stream doubled.",
     recorded="holds",
     measure=measure,
 )

@@ -28,13 +28,13 @@ def measure() -> Measured:
     said = {(name, "sum", 20): f"{value:.4f}" for name, value in FIGURE.items()}
     figures = tuple(
         Figure(
-            label=f"{name}, loss {NAMES[probe]}: {depth} blocks",
+            label=f"{name}, loss {NAMES[probe]}: depth {depth}",
             value=values[name, probe, depth],
             expected=said.get((name, probe, depth), ""),
         )
         for probe in NAMES
         for name in stacks
-        for depth in (1, 20)
+        for depth in (20, 1)
     )
     return Measured(
         verdict="artefact of its probe" if same and blind and seen else "does not hold here",

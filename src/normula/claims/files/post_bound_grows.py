@@ -27,7 +27,8 @@ def measure() -> Measured:
         verdict="holds" if slopes["Post-LN"] > GROWS else "does not hold here",
         figures=tuple(figures),
         text=f"Post-LN's gradient goes as L**{slopes['Post-LN']:.2f}: it does not grow. The bound of the theorem is "
-        "O(d sqrt(ln d)) for Post-LN and O(d sqrt(ln d / L)) for Pre-LN; what depends on depth is Pre-LN's, which falls.",
+        "O(d sqrt(ln d)) for Post-LN and O(d sqrt(ln d / L)) for Pre-LN; what depends on depth is Pre-LN's, which "
+        "falls.",
         series=tuple(Series(label=name, x=DEPTHS, y=tuple(ys)) for name, ys in found.items()),
         x="blocks",
         y="gradient of the last W2",
@@ -37,8 +38,8 @@ def measure() -> Measured:
 CLAIM = Claim(
     statement="The gradient of the last layer grows with depth under Post-LN, which is why it needs warmup.",
     source="Often quoted from Xiong et al., 2020, theorem 1, which says otherwise",
-    how="The theory's own stack (see xiong-gradients) at 2 to 48 blocks; a power of L fitted to the gradient of the last "
-    "MLP's second matrix.",
+    how="The theory's own stack (see xiong-gradients) at 2 to 48 blocks; a power of L fitted to the gradient of the "
+    "last MLP's second matrix.",
     recorded="does not hold here",
     measure=measure,
 )

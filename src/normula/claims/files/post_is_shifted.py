@@ -47,13 +47,14 @@ def measure() -> Measured:
             Figure(label="no norm before the stack", value=opened),
         ),
         text="Output and gradient agree to twelve digits where each norm moves one slot on: what ends one sublayer "
-        "begins the next. The norm before the stack and the moving are both needed; without either it is another function.",
+        "begins the next. The norm before the stack and the moving are both needed; without either it is another "
+        "function.",
     )
 
 
 CLAIM = Claim(
-    statement="A Post-LN stack with a norm on the embedding equals n = norm(x); n + f(n) with every norm moved one slot "
-    "and the last one as the final norm.",
+    statement="A Post-LN stack with a norm on the embedding equals n = norm(x); n + f(n) with every norm moved one "
+    "slot and the last one as the final norm.",
     source="Used by inference libraries that run one placement with the other's kernels, such as LightSeq",
     how="Six layers of width 32 with random gains and biases in the norms, float64: output and gradient; then with the "
     "norms not moved, and without the norm on the embedding.",

@@ -36,9 +36,10 @@ def measure() -> Measured:
             Figure(label=f"gain on the skip, stream of RMS {size:g}", value=gain, expected=f"{value:.3g}")
             for size, gain, value in zip(SIZES, gains, wanted, strict=True)
         ),
-        text=f"A stream of RMS {SIZES[0]:g} has its gradient multiplied by {gains[0]:.2f}, one of RMS {SIZES[-1]:g} by "
-        f"{gains[-1]:.3f}: the norm's Jacobian is one over the size of x + f(x), less the two directions that it removes. "
-        "Inside a stack the stream has size 1 and the sum a larger one, so there the skip path is attenuated.",
+        text=f"A stream of RMS {SIZES[0]:g} has its gradient multiplied by {gains[0]:.2f}, one of RMS {SIZES[-1]:g} "
+        f"by {gains[-1]:.3f}: the norm's Jacobian is one over the size of x + f(x), less the two directions that it "
+        "removes. Inside a stack the stream has size 1 and the sum a larger one, so there the skip path is "
+        "attenuated.",
         series=(
             Series(label="measured", x=SIZES, y=tuple(gains)),
             Series(label="1 / size of the sum", x=SIZES, y=tuple(wanted)),
@@ -52,8 +53,8 @@ CLAIM = Claim(
     statement="In Post-LN the gradient on the skip path is modulated by the norm's Jacobian, which may amplify it or "
     "attenuate it.",
     source="Xiong et al., On Layer Normalization in the Transformer Architecture, 2020, lemma 3",
-    how="One Post-LN step with an MLP of width 64 and Xavier weights, the sublayer held constant, random streams of RMS "
-    "0.1 to 10; held against sqrt(1 - 2/D) / sqrt(skip^2 + branch^2).",
+    how="One Post-LN step with an MLP of width 64 and Xavier weights, the sublayer held constant, random streams of "
+    "RMS 0.1 to 10; held against sqrt(1 - 2/D) / sqrt(skip^2 + branch^2).",
     recorded="holds",
     measure=measure,
 )

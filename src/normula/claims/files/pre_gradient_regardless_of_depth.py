@@ -24,24 +24,30 @@ def measure() -> Measured:
     last = [_last(one, depth) for one, depth in zip(with_norm, BLOCKS, strict=True)]
     kept = {name: near(v[-1], v[0], TOLERANCE) for name, v in (("direct", direct), ("whole", whole), ("last", last))}
     rows = {
-        "direct path, no final norm": (direct, ("1", "1", "1")),
-        "gradient at the input, no final norm": (whole, ("", "", "")),
-        "gradient at the input, final norm": (closed, ("", "", "")),
-        "gradient of the last matrix, final norm": (last, ("", "", f"{last[0] / 4:.2g}")),
+        "at the input, no final norm": whole,
+        "at the input, direct path alone": direct,
+        "at the input, final norm": closed,
+        "of the last matrix, final norm": last,
     }
     every = all(kept.values())
     return Measured(
         verdict="holds" if every else "holds in part" if kept["direct"] else "does not hold here",
-        figures=tuple(
-            Figure(label=f"{name}: {depth} layers", value=value, expected=text)
-            for name, (values, said) in rows.items()
-            for depth, value, text in zip(BLOCKS, values, said, strict=True)
+        figures=(
+            *(Figure(label=f"{n}: 96 to 6 layers", value=row[-1] / row[0], expected="1") for n, row in rows.items()),
+            *(
+                Figure(label=f"{name}: {depth} layers", value=value)
+                for name, row in rows.items()
+                for depth, value in zip(BLOCKS, row, strict=True)
+            ),
         ),
-        text=f"The direct path is kept exactly. The whole gradient at the input is not: without a final norm it grows from "
-        f"{whole[0]:.2g} to {whole[-1]:.2g} of what is sent into the output, because the branches add to it. The final "
-        f"norm hides that at the input ({closed[0]:.2g} to {closed[-1]:.2g}) and makes each matrix's gradient fall, here "
-        f"from {last[0]:.2g} to {last[-1]:.2g} (1/sqrt(L) would be {last[0] / 4:.2g}).",
-        series=tuple(Series(label=name, x=BLOCKS, y=tuple(values)) for name, (values, _) in rows.items()),
+        text="The direct path is kept exactly. The whole gradient at the input is not: without a final norm it "
+        f"grows from {whole[0]:.2g} to {whole[-1]:.2g} of what is sent into the output, because the branches add to "
+        f"it. The final norm hides that at the input ({closed[0]:.2g} to {closed[-1]:.2g}) and makes each matrix's "
+        f"gradient fall, here from {last[0]:.2g} to {last[-1]:.2g} (1/sqrt(L) would be {last[0] / 4:.2g}).",
+        series=tuple(
+            Series(label=label, x=BLOCKS, y=tuple(row))
+            for label, row in zip(("input, open", "direct path", "input", "last matrix"), rows.values(), strict=True)
+        ),
         x="layers",
         y="gradient over that of the output",
     )

@@ -30,7 +30,7 @@ def measure() -> Measured:
             value=variance,
             expected=f"{1 + depth / 2:g} to {1 + 3 * depth / 2:g}",
         )
-        for depth, variance in variances.items()
+        for depth, variance in reversed(variances.items())
     ]
     figures += [
         Figure(label=f"first loss at {BLOCKS[-1]} blocks, final norm", value=losses["norm(x)"], expected="about 6"),
@@ -39,9 +39,9 @@ def measure() -> Measured:
     return Measured(
         verdict="holds" if grows and needed else "holds in part" if grows else "does not hold here",
         figures=tuple(figures),
-        text=f"The variance grows about linearly, to {deepest[-1]:.0f} at {BLOCKS[-1]} blocks. Read out as it is, such a "
-        f"stream starts at a loss of {losses['x']:.1f} nats; behind a final norm at {losses['norm(x)']:.2f}, where "
-        f"knowing nothing costs {UNIFORM:.2f} and random logits of variance 1 half a nat more.",
+        text=f"The variance grows about linearly, to {deepest[-1]:.0f} at {BLOCKS[-1]} blocks. Read out as it is, "
+        f"such a stream starts at a loss of {losses['x']:.1f} nats; behind a final norm at {losses['norm(x)']:.2f}, "
+        f"where knowing nothing costs {UNIFORM:.2f} and random logits of variance 1 half a nat more.",
         series=(Series(label="variance of the stream", x=tuple(map(float, range(len(deepest)))), y=deepest),),
         x="block",
         y="variance over D",
@@ -52,8 +52,8 @@ CLAIM = Claim(
     statement="Under Pre-LN the residual stream accumulates the branches and grows with depth, so the stack needs a "
     "norm at its end.",
     source="Xiong et al., On Layer Normalization in the Transformer Architecture, 2020, lemma 2 and table 1",
-    how="A decoder of width 128 with Xavier weights at 6, 24 and 96 blocks: variance of the stream, and the first loss on "
-    "random tokens of 256 symbols with the final norm and without.",
+    how="A decoder of width 128 with Xavier weights at 6, 24 and 96 blocks: variance of the stream, and the first "
+    "loss on random tokens of 256 symbols with the final norm and without.",
     recorded="holds",
     measure=measure,
 )

@@ -18,7 +18,7 @@ BRANCH = 0.5
 
 
 def measure() -> Measured:
-    """p = norm(a p + f(p)) and q = q + size(q) f(norm(q)) / a side by side; at each step p is norm(q)."""
+    """P = norm(a p + f(p)) and q = q + size(q) f(norm(q)) / a side by side; at each step p is norm(q)."""
     gaps = {name: max(_pair(a, kind, 0)[0] for kind in ("rmsnorm", "layernorm")) for name, a in SCALES.items()}
     with_gain = _pair(1.0, "rmsnorm", 0, gain=0.3)[0]
     growth = {name: _growth(a) for name, a in SCALES.items()}
@@ -26,11 +26,11 @@ def measure() -> Measured:
     ends = {name: float(sizes[-1] / sizes[0]) for name, sizes in growth.items()}
     grows = all(near(ends[name], wanted[name], 0.25) for name in SCALES)
     figures = [
-        Figure(label=f"largest |p - norm(q)|, {name}", value=rounded(gap), expected="0") for name, gap in gaps.items()
+        Figure(label=f"{name}: largest |p - norm(q)|", value=rounded(gap), expected="0") for name, gap in gaps.items()
     ]
-    figures += [Figure(label="the same, Post-LN with random gains", value=with_gain)]
+    figures += [Figure(label="Post-LN with random gains: largest |p - norm(q)|", value=with_gain)]
     figures += [
-        Figure(label=f"growth of q over {STEPS} sublayers, {n}", value=ends[n], expected=f"{wanted[n]:.3g}")
+        Figure(label=f"{n}: growth of q over {STEPS} sublayers", value=ends[n], expected=f"{wanted[n]:.3g}")
         for n in SCALES
     ]
     return Measured(
@@ -40,10 +40,10 @@ def measure() -> Measured:
         if grows
         else "does not hold here",
         figures=tuple(figures),
-        text="p is norm(q) at every step, to twelve digits, with RMSNorm and with LayerNorm (whose size is the standard "
-        f"deviation). So Post-LN is Pre-LN with steps relative to the stream; its hidden stream grows {ends['Post-LN']:.0f} "
-        f"times over {STEPS} sublayers, DeepNorm's {ends['DeepNorm']:.2f} times and Keel's {ends['Keel']:.3f} times. With gains the skip path carries "
-        "them, and the identity is lost.",
+        text="p is norm(q) at every step, to twelve digits, with RMSNorm and with LayerNorm (whose size is the "
+        "standard deviation). So Post-LN is Pre-LN with steps relative to the stream; its hidden stream grows "
+        f"{ends['Post-LN']:.0f} times over {STEPS} sublayers, DeepNorm's {ends['DeepNorm']:.2f} times and Keel's "
+        f"{ends['Keel']:.3f} times. With gains the skip path carries them, and the identity is lost.",
         series=tuple(Series(label=n, x=tuple(range(STEPS + 1)), y=tuple(growth[n].tolist())) for n in SCALES),
         x="sublayer",
         y="RMS of q",

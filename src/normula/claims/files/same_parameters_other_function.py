@@ -38,17 +38,17 @@ def measure() -> Measured:
             Figure(label="what Pre-LN's final norm adds, in parameters", value=2 * 32, expected="2 D"),
         ),
         text="Layer for layer the two have parameters of the same shapes and number, so where the names agree, "
-        f"weights of one load into the other without an error. The output then is off by {apart(pre, post):.0%} of its size. Only the final "
-        "norm that closes a Pre-LN stack makes a difference that a loader can see.",
+        f"weights of one load into the other without an error. The output then is off by {apart(pre, post):.0%} of "
+        "its size. Only the final norm that closes a Pre-LN stack makes a difference that a loader can see.",
     )
 
 
 CLAIM = Claim(
-    statement="Pre-LN and Post-LN layers have parameters of the same shapes and the same number; swapping the placement "
-    "under a set of weights changes the function.",
+    statement="Pre-LN and Post-LN layers have parameters of the same shapes and the same number; swapping the "
+    "placement under a set of weights changes the function.",
     source="Follows from Xiong et al., On Layer Normalization in the Transformer Architecture, 2020, table 1",
-    how="Six layers of width 32 without a final norm, random gains and biases in the norms; the weights of one placement "
-    "in the other, float64.",
+    how="Six layers of width 32 without a final norm, random gains and biases in the norms; the weights of one "
+    "placement in the other, float64.",
     recorded="holds",
     measure=measure,
 )

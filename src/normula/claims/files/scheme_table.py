@@ -1,4 +1,4 @@
-"""Sixteen placements at initialisation in one table: gradients and the size of the stream at 6 and 96 blocks."""
+"""Seventeen stacks at initialisation in one table: gradients and the size of the stream at 6 and 96 blocks."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def measure() -> Measured:
     return Measured(
         verdict="holds" if laws and not apart else "holds in part" if laws else "does not hold here",
         figures=tuple(figures),
-        text="The gradient of the last matrix falls by the known ratios: as 1/sqrt(L) for Pre-LN, DeepNorm and Peri-LN, as "
-        "1/L for Keel, not at all for Pre-LN with scaled weights. At the input no placement but the output norm without "
-        "query-key norm explodes or vanishes. "
+        text="The gradient of the last matrix falls by the known ratios: as 1/sqrt(L) for Pre-LN, DeepNorm and "
+        "Peri-LN, as 1/L for Keel, not at all for Pre-LN with scaled weights. At the input no placement but the "
+        "output norm without query-key norm explodes or vanishes. "
         + (f"Not as known: {'; '.join(apart)}." if apart else "All other cells agree with the known ones.")
         + " SiameseNorm's known values are those of a stack without its last norm, which halves them.",
         series=tuple(Series(label=name, x=DEPTHS, y=rows[name][2:4]) for name in RATIOS),
@@ -88,12 +88,13 @@ def _agrees(value: float, said: float, unsteady: bool) -> bool:
 
 
 CLAIM = Claim(
-    statement="At initialisation the gradient of the last matrix goes from 6 to 96 blocks by .23 for Pre-LN, .245 for "
-    "DeepNorm, .061 for Keel, .29 for Peri-LN and .98 for Pre-LN with scaled weights; gradients at the input stay as they are.",
+    statement="At initialisation the gradient of the last matrix goes from 6 to 96 blocks by .23 for Pre-LN, .245 "
+    "for DeepNorm, .061 for Keel, .29 for Peri-LN and .98 for Pre-LN with scaled weights; gradients at the input "
+    "stay as they are.",
     source="An independent implementation of the papers' formulas, 2026; see the catalogue for each paper",
-    how="Decoders of width 128, four heads, ReLU, no biases, Xavier weights with each paper's factor, random tokens and "
-    "targets (V = 256, T = 64, B = 4): norm of the gradient at the embedded input and of the last block's second MLP "
-    "matrix, variance of the last stream.",
+    how="Decoders of width 128, four heads, ReLU, no biases, Xavier weights with each paper's factor, random tokens "
+    "and targets (V = 256, T = 64, B = 4): norm of the gradient at the embedded input and of the last block's "
+    "second MLP matrix, variance of the last stream.",
     recorded="holds",
     measure=measure,
 )

@@ -27,7 +27,7 @@ KNOWN = {
 
 
 def closed_form(name: str, blocks: int) -> float:
-    """(a^2 / (a^2 + v))**(S/2) behind the sum, for Pre-LN (1 + v S)**(-1/2); branches of variance v = 1, DeepNorm beta^4."""
+    """(a^2 / (a^2 + v))**(S/2) behind the sum, (1 + v S)**(-1/2) for Pre-LN; v = 1, and beta^4 for DeepNorm."""
     S = 2 * blocks
     if name == "Pre-LN":
         return float((1 + S) ** -0.5)
@@ -57,10 +57,10 @@ def measure() -> Measured:
     return Measured(
         verdict="holds" if exact and agree else "holds in part" if exact else "does not hold here",
         figures=tuple(figures),
-        text="The closed forms give the known values, for branches as large as the stream (DeepNorm: as its weights make "
-        "them). Stacks at Xavier weights have smaller branches, so their skip paths carry more; what is measured is "
-        "the product of a / sqrt(a^2 + v) with the v that each step has. Over depth Post-LN's vanishes geometrically, "
-        "Admin's and Pre-LN's fall as 1/sqrt(L), DeepNorm's and Keel's go to 1.",
+        text="The closed forms give the known values, for branches as large as the stream (DeepNorm: as its weights "
+        "make them). Stacks at Xavier weights have smaller branches, so their skip paths carry more; what is "
+        "measured is the product of a / sqrt(a^2 + v) with the v that each step has. Over depth Post-LN's vanishes "
+        "geometrically, Admin's and Pre-LN's fall as 1/sqrt(L), DeepNorm's and Keel's go to 1.",
         series=tuple(lines),
         x="blocks",
         y="gradient on the skip path alone",
@@ -84,8 +84,8 @@ CLAIM = Claim(
     "nothing for deep Post-LN, 1/sqrt(L) for Admin as for Pre-LN, nearly all for DeepNorm and Keel.",
     source="Follows from the norm's Jacobian (Xiong et al., 2020, lemma 3) with the constants of Wang et al., DeepNet, "
     "2022, Liu et al., Admin, 2020, and Chen and Wei, Post-LayerNorm Is Back, 2026",
-    how="The closed forms at 6, 24 and 96 blocks; then stacks of width 64 with every sublayer held constant, held against "
-    "the product over the sizes of skip and branch that they have.",
+    how="The closed forms at 6, 24 and 96 blocks; then stacks of width 64 with every sublayer held constant, held "
+    "against the product over the sizes of skip and branch that they have.",
     recorded="holds",
     measure=measure,
 )

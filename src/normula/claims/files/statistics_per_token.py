@@ -7,6 +7,7 @@ import numpy as np
 from normula import oracle
 from normula.claims.claim import Claim, Measured
 from normula.claims.probe import output, random_gains
+from normula.oracle.norms import Array
 from normula.record import Figure
 from normula.spec import Spec
 
@@ -20,8 +21,9 @@ def measure() -> Measured:
     other = 5 * random.standard_normal(x.shape) + 2
     other[1, 4] = x[1, 4]
 
-    def token(tokens: np.ndarray, b: int, t: int) -> np.ndarray:
-        return output(spec, weights, tokens)[b, t]
+    def token(tokens: Array, b: int, t: int) -> Array:
+        found: Array = output(spec, weights, tokens)[b, t]
+        return found
 
     kept = token(x, 1, 4)
     changes = {
@@ -52,8 +54,8 @@ def measure() -> Measured:
 CLAIM = Claim(
     statement="The statistics of LayerNorm are per token: they depend neither on the batch nor on the other tokens.",
     source="Ba et al., Layer Normalization, 2016, section 3",
-    how="Four Pre-LN layers of MLPs only, width 32, float64: the output at one token while the others are replaced, cut "
-    "off or left out; beside it the same change under statistics over the tokens.",
+    how="Four Pre-LN layers of MLPs only, width 32, float64: the output at one token while the others are replaced, "
+    "cut off or left out; beside it the same change under statistics over the tokens.",
     recorded="holds",
     measure=measure,
 )

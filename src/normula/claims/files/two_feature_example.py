@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from normula.claims.claim import Claim, Measured
-from normula.record import Figure
 from normula.oracle.norms import layernorm
+from normula.record import Figure
 
 EPS = 1e-6
 
 
 def measure() -> Measured:
-    """x = [1, 3], f(z) = 2 z, LayerNorm with gain 1 and bias 0."""
+    """X = [1, 3], f(z) = 2 z, LayerNorm with gain 1 and bias 0."""
     x = np.array([1.0, 3.0])
 
     def norm(v: np.ndarray) -> np.ndarray:
@@ -29,14 +29,15 @@ def measure() -> Measured:
     return Measured(
         verdict="holds" if gap < 2e-6 else "does not hold here",
         figures=figures,
-        text=f"The three placements give three answers, within {gap:.0e} of the whole numbers (epsilon {EPS:g} is what is "
-        "missing): [-1, 5], [-1, 1] and [0, 4].",
+        text=f"The three placements give three answers, within {gap:.0e} of the whole numbers (epsilon {EPS:g} is "
+        "what is missing): [-1, 5], [-1, 1] and [0, 4].",
     )
 
 
 CLAIM = Claim(
     statement="With x = [1, 3] and f(z) = 2 z, Pre-LN gives [-1, 5] and Post-LN [-1, 1]; x + norm(f(x)) is neither.",
-    source="A common exercise; follows from Xiong et al., On Layer Normalization in the Transformer Architecture, 2020, table 1",
+    source="A common exercise; follows from Xiong et al., On Layer Normalization in the Transformer Architecture, "
+    "2020, table 1",
     how="The three formulas in float64, LayerNorm with epsilon 1e-6, gain 1, bias 0.",
     recorded="holds",
     measure=measure,

@@ -32,8 +32,8 @@ def measure() -> Measured:
             )
             for variance, value, said in zip(VARIANCES, found, wanted, strict=True)
         ),
-        text="The output has the variance var / (var + eps): 1 less a hundred-thousandth for a token of variance 1, one "
-        "half where the variance is epsilon, and next to nothing below.",
+        text="The output has the variance var / (var + eps): 1 less a hundred-thousandth for a token of variance 1, "
+        "one half where the variance is epsilon, and next to nothing below.",
         series=(Series(label="variance of the output", x=tuple(np.log10(VARIANCES).tolist()), y=tuple(found)),),
         x="log10 of the input's variance",
         y="variance of the output",

@@ -21,7 +21,14 @@ def measure() -> Measured:
     scaled = {block: pre[block] * sqrt(block) for block in DEPTHS}
     flat = spread(list(post.values())), spread(list(scaled.values()))
     known = all(near(pre[block], KNOWN[block], 2 * TOLERANCE) for block in DEPTHS)
-    figures = [Figure(label=f"{block} blocks: Post-LN", value=post[block], expected="1.12 to 1.26") for block in DEPTHS]
+    names = ("Post-LN", "Pre-LN x sqrt(L)")
+    figures = [
+        Figure(label=f"largest distance from the mean: {name}", value=value, expected=f"at most {TOLERANCE:g}")
+        for name, value in zip(names, flat, strict=True)
+    ]
+    figures += [
+        Figure(label=f"{block} blocks: Post-LN", value=post[block], expected="1.12 to 1.26") for block in DEPTHS
+    ]
     figures += [Figure(label=f"{n} blocks: Pre-LN", value=pre[n], expected=f"{KNOWN[n]:g}") for n in DEPTHS]
     figures += [Figure(label=f"{n} blocks: Pre-LN x sqrt(L)", value=scaled[n], expected="constant") for n in DEPTHS]
     return Measured(
