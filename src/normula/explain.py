@@ -8,11 +8,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from normula.catalog import Entry, names_of, placement
+from normula.catalog import Entry, entries, names_of, placement
 from normula.formula import Formula, Placement
 from normula.formula.tree import Number
 from normula.formula.words import INNER, NORMS
 from normula.spec import Spec, plan
+from normula.spec.operators import operator
 from normula.spec.plan import BUILT_IN
 
 DEPTH = 16
@@ -47,7 +48,7 @@ class Explanation:
             "layer": str(self.layer),
             "words": formula.words,
             "latex": formula.latex,
-            "skip": formula.skip,
+            "skip": formula.skip if self.placement.operator is None else None,
             "drawing": formula.drawing(),
             "added": self.added,
             "names": list(entry.names) if entry else [],
@@ -74,7 +75,11 @@ class Explanation:
         formula, entry = self.placement.formula, self.entry
         known = f"{entry.title} ({', '.join(entry.aliases)})" if entry else "no known name"
         lines = [str(formula), "", *_paragraph(known), "", formula.drawing(), "", *_paragraph(formula.words), ""]
-        lines += _field("layer", str(self.layer)) if formula.is_step else []
+        if self.placement.operator:
+            about = operator(self.placement.operator)
+            lines += _field("inside", f"the registered operator {self.placement.operator}: {about.title} ({about.source})")
+        plain = self.placement.operator is None
+        lines += _field("layer", str(self.layer)) if formula.is_step and plain else []
         lines += _field("before and after", f"embed {self.placement.embed}, final {self.placement.final}")
         for name, start in self.placement.streams:
             lines += _field(f"stream {name}", f"starts as {start}")
@@ -116,8 +121,10 @@ def explain(what: str | Formula | Placement) -> Explanation:
         FormulaError: the text is no name and no formula.
     """
     placed = placement(what)
-    known = names_of(placed.formula)
+    known = names_of(placed.formula) if placed.operator is None else ()
     same = [entry for entry in known if entry.placement.computes_as(placed)]
+    if placed.operator is not None:
+        same = [entry for entry in entries() if entry.placement.computes_as(placed)]
     entry = next((one for one in same if one.name == placed.name), same[0] if same else None)
     return Explanation(
         placement=placed,

@@ -1,5 +1,7 @@
 """Every number of a pass against the oracle, and against stacks written in plain torch."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -79,7 +81,7 @@ def test_sizes_and_cosines_are_the_oracles(name: str) -> None:
     one, _, _ = measured(spec, arrays, inputs)
 
     parts = len(one.steps) // (len(stream) - 1)  # a formula of a whole layer may give x several values
-    for place, (before, after) in enumerate(zip(stream, stream[1:], strict=False)):
+    for place, (before, after) in enumerate(pairwise(stream)):
         first, *_, last = one.steps[place * parts], *one.steps[place * parts : (place + 1) * parts]
         assert first.rms_before == near(rms(before))
         assert last.rms_after == near(rms(after))

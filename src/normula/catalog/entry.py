@@ -94,6 +94,7 @@ class Entry:
             streams=data.get("streams", ()),
             ranges=tuple(Range(**part) for part in data.get("ranges", ())),
             initial=InitialWeights(**initial),
+            operator=data.get("operator"),
         )
         return cls(
             placement=placement,

@@ -72,6 +72,10 @@ def placement(name: str | Formula | Placement) -> Placement:
 
 
 def names_of(formula: Formula) -> tuple[Entry, ...]:
-    """The entries with this formula, also where one is a step and the other the layer that it makes."""
+    """The entries with this formula, also where one is a step and the other the layer that it makes.
+
+    Those with a registered operator are left out: their formula is only the branch inside it.
+    """
     layer = formula.layer()
-    return tuple(one for one in entries() if one.placement.formula == formula or one.placement.formula.layer() == layer)
+    plain = [one for one in entries() if one.placement.operator is None]
+    return tuple(one for one in plain if one.placement.formula == formula or one.placement.formula.layer() == layer)

@@ -72,6 +72,11 @@ def spread(values: Sequence[float]) -> float:
     return max(abs(value / mean - 1) for value in values)
 
 
+def coarse(value: float) -> float:
+    """To two digits: what explodes or collapses takes its rounding along, and the third differs between machines."""
+    return float(f"{value:.2g}")
+
+
 def rounded(gap: float, places: int = 9) -> float:
     """A gap that should be rounding, to so many places: 0 where it is, and then the same on every machine."""
     return round(gap, places)

@@ -123,6 +123,9 @@ def compare(
     if settings is not None and values:
         raise ValueError(f"give settings or fields, not both: {', '.join(values)}")
     placed = _distinct(placement(one) for one in placements)
+    for one in placed:
+        if one.operator is not None:
+            raise ValueError(f"{one.name} holds several streams in a registered operator; a comparison measures one stream")
     text = corpus(chosen.data, chosen.context)
     work = _Plan(chosen, placed)
     work.collect(report)

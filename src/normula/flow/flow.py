@@ -85,6 +85,8 @@ def flow(
         raise ValueError("flow measures one stack, and this spec has an encoder too; give the spec of one side alone")
     if data is not None and spec.vocab != data.vocab:
         raise ValueError(f"the task has {data.vocab} symbols and the model {spec.vocab}; they must be the same")
+    if spec.placed.operator is not None:
+        raise ValueError(f"{spec.placed.name} holds several streams in a registered operator; flow measures one stream")
     _check_input(spec, inputs)
     found = frame.passes(
         what if is_model else spec,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import cycle
+from typing import Final
 
 from rich import box
 from rich.console import Console
@@ -15,12 +16,15 @@ from normula.record import ClaimResult, ClaimVerdict
 from normula.record import Figure as Number
 from normula.report.words import number, plain
 
-_STYLES: dict[ClaimVerdict, str] = {
+_STYLES: Final[dict[ClaimVerdict, str]] = {
     "holds": "green",
     "holds in part": "yellow",
     "does not hold here": "red",
     "artefact of its probe": "red",
 }
+
+_WIDE: Final = 140
+"""Columns from which a key number stands with its name in the table of all claims."""
 
 
 def claims_page(results: Sequence[ClaimResult]) -> str:
@@ -57,11 +61,12 @@ def print_claims(results: Sequence[ClaimResult], console: Console | None = None)
         _print_one(results[0], console)
     else:
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        for column in ("name", "verdict", "key number"):
-            table.add_column(column, no_wrap=True, overflow="ellipsis")
+        for column, shown in (("name", [one.name for one in results]), ("verdict", [one.verdict for one in results])):
+            table.add_column(column, no_wrap=True, min_width=max(map(len, shown), default=0))
+        table.add_column("key number", overflow="fold")
         for one in results:
             verdict = Text(one.verdict, style=_STYLES[one.verdict])
-            key = f"{_both(one.figures[0])}  {one.figures[0].label}" if one.figures else ""
+            key = _key(one) if console.width >= _WIDE else _both(one.figures[0]) if one.figures else ""
             table.add_row(_line(one.name), verdict, _line(key))
         console.print(table)
         seconds = sum(one.seconds for one in results)
@@ -168,7 +173,8 @@ def _both(one: Number) -> str:
 
 def _value(value: float) -> str:
     """A whole number as it is, another to three digits."""
-    return str(int(value)).replace("-", "−") if abs(value) < 1e5 and value == int(value) else number(value)
+    whole = abs(value) < 1e5 and value == int(value)
+    return str(int(value)).replace("-", "−") if whole else number(float(f"{value:.3g}"))
 
 
 def _line(text: str, style: str = "") -> Text:

@@ -53,7 +53,7 @@ def measure() -> Measured:
 
 
 CLAIM = Claim(
-    statement="x + norm(f(x)) is neither Pre-LN nor Post-LN, though it is often called by either name.",
+    statement="x + norm(f(x)) is neither Pre-LN nor Post-LN, whatever it is called.",
     source="Liu et al., Swin Transformer V2, 2022 (res-post-norm); OLMo Team, 2 OLMo 2 Furious, 2025 (reordered norm)",
     how="One layer of width 32 with the same weights and random gains in each of the three formulas, float64, "
     "epsilon 0; then with the matrices that write to the stream doubled.",

@@ -12,18 +12,18 @@ from normula.spec import plan
 
 DEPTHS = (6, 24, 100)
 CASES = {
-    "SGD on the branches": ("sgd", 0.1, True),
-    "SGD on all": ("sgd", 0.1, False),
-    "Adam on all": ("adam", 1e-3, False),
+    "SGD, branches": ("sgd", 0.1, True),
+    "SGD, all": ("sgd", 0.1, False),
+    "Adam, all": ("adam", 1e-3, False),
 }
 KNOWN: dict[tuple[str, str], tuple[float, float | None, float]] = {
-    ("DeepNorm", "SGD on the branches"): (0.0050, 0.0046, 0.0048),
-    ("DeepNorm", "SGD on all"): (0.021, None, 0.226),
-    ("DeepNorm", "Adam on all"): (0.075, 0.160, 0.476),
-    ("Post-LN", "SGD on the branches"): (0.564, None, 1.30),
-    ("Post-LN", "Adam on all"): (0.716, 1.27, 1.14),
-    ("Pre-LN", "SGD on the branches"): (0.177, None, 0.641),
-    ("Pre-LN", "Adam on all"): (0.396, 0.960, 1.30),
+    ("DeepNorm", "SGD, branches"): (0.0050, 0.0046, 0.0048),
+    ("DeepNorm", "SGD, all"): (0.021, None, 0.226),
+    ("DeepNorm", "Adam, all"): (0.075, 0.160, 0.476),
+    ("Post-LN", "SGD, branches"): (0.564, None, 1.30),
+    ("Post-LN", "Adam, all"): (0.716, 1.27, 1.14),
+    ("Pre-LN", "SGD, branches"): (0.177, None, 0.641),
+    ("Pre-LN", "Adam, all"): (0.396, 0.960, 1.30),
 }
 """From an independent implementation, at 6, 24 and 100 blocks; None where it has no number."""
 FLAT = 0.2
@@ -34,8 +34,8 @@ def measure() -> Measured:
     """The relative change of the logits of one batch after one update on it."""
     found = {key: [_update(SCHEMES[key[0]], depth, *CASES[key[1]]) for depth in DEPTHS] for key in KNOWN}
     flat = {case: spread(found["DeepNorm", case]) <= FLAT for case in CASES}
-    under = flat["SGD on the branches"] and not any(
-        spread(found[name, "SGD on the branches"]) <= FLAT for name in ("Post-LN", "Pre-LN")
+    under = flat["SGD, branches"] and not any(
+        spread(found[name, "SGD, branches"]) <= FLAT for name in ("Post-LN", "Pre-LN")
     )
     figures = [
         Figure(
@@ -62,7 +62,7 @@ def measure() -> Measured:
         series=tuple(
             Series(label=f"{name}, {case}", x=DEPTHS, y=tuple(values))
             for (name, case), values in found.items()
-            if case != "SGD on all"
+            if case != "SGD, all"
         ),
         x="blocks",
         y="relative change of the logits",

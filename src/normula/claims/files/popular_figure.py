@@ -12,7 +12,7 @@ from normula.record import Figure, PopularPoint, Series
 DEPTHS = (1, 5, 10, 20)
 FIGURE = {"Post-LN": 0.0, "Pre-LN": 35.7888}
 """Gradients at the input after 20 blocks, as the figure prints them."""
-NAMES = {"sum": "the output's sum", "random": "a random projection"}
+NAMES = {"sum": "sum of the output", "random": "random projection of it"}
 
 
 def measure() -> Measured:
@@ -28,7 +28,7 @@ def measure() -> Measured:
     said = {(name, "sum", 20): f"{value:.4f}" for name, value in FIGURE.items()}
     figures = tuple(
         Figure(
-            label=f"{name}, loss {NAMES[probe]}: depth {depth}",
+            label=f"{name}, loss = {NAMES[probe]}: depth {depth}",
             value=values[name, probe, depth],
             expected=said.get((name, probe, depth), ""),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import sqrt
+from math import log10, sqrt
 
 import numpy as np
 
@@ -28,6 +28,7 @@ def measure() -> Measured:
         gains.append(one.skip_gradient / one.output_gradient)
         step = one.steps[0]
         wanted.append(sqrt(1 - 2 / WIDTH) / sqrt(step.skip_rms**2 + step.branch_rms**2))
+    logs = tuple(log10(size) for size in SIZES)
     both = gains[0] > 1 > gains[-1]
     close = all(near(gain, value, TOLERANCE) for gain, value in zip(gains, wanted, strict=True))
     return Measured(
@@ -41,10 +42,10 @@ def measure() -> Measured:
         "removes. Inside a stack the stream has size 1 and the sum a larger one, so there the skip path is "
         "attenuated.",
         series=(
-            Series(label="measured", x=SIZES, y=tuple(gains)),
-            Series(label="1 / size of the sum", x=SIZES, y=tuple(wanted)),
+            Series(label="measured", x=logs, y=tuple(gains)),
+            Series(label="1 / size of the sum", x=logs, y=tuple(wanted)),
         ),
-        x="RMS of the stream",
+        x="log10 of the stream's RMS",
         y="gain on the skip path",
     )
 

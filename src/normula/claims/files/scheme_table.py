@@ -5,7 +5,7 @@ from __future__ import annotations
 from statistics import fmean
 
 from normula.claims.claim import Claim, Measured
-from normula.claims.probe import language, last_down, near, start
+from normula.claims.probe import coarse, language, last_down, near, start
 from normula.claims.schemes import SCHEMES
 from normula.record import Figure, Series
 
@@ -64,7 +64,9 @@ def measure() -> Measured:
         "Peri-LN, as 1/L for Keel, not at all for Pre-LN with scaled weights. At the input no placement but the "
         "output norm without query-key norm explodes or vanishes. "
         + (f"Not as known: {'; '.join(apart)}." if apart else "All other cells agree with the known ones.")
-        + " SiameseNorm's known values are those of a stack without its last norm, which halves them.",
+        + " Where the tokens of a deep stack become alike (Post-LN, Mix-LN, ResiDual, B2T) or gradients explode, seeds "
+        "differ by several times, and only the order is compared. SiameseNorm's known values are those of a stack "
+        "without its last norm, which halves them.",
         series=tuple(Series(label=name, x=DEPTHS, y=rows[name][2:4]) for name in RATIOS),
         x="blocks",
         y="gradient of the last matrix",
@@ -79,7 +81,8 @@ def _row(name: str, seeds: int) -> tuple[float, ...]:
     ]
     inputs = [fmean(found.input_gradient for _, found in each) for each in pairs]
     last = [fmean(found.gradients[0] for _, found in each) for each in pairs]
-    return (*inputs, *last, fmean(found.variances[-1] for _, found in pairs[-1]))
+    row = (*inputs, *last, fmean(found.variances[-1] for _, found in pairs[-1]))
+    return tuple(map(coarse, row)) if name in UNSTEADY else row
 
 
 def _agrees(value: float, said: float, unsteady: bool) -> bool:
@@ -89,8 +92,8 @@ def _agrees(value: float, said: float, unsteady: bool) -> bool:
 
 CLAIM = Claim(
     statement="At initialisation the gradient of the last matrix goes from 6 to 96 blocks by .23 for Pre-LN, .245 "
-    "for DeepNorm, .061 for Keel, .29 for Peri-LN and .98 for Pre-LN with scaled weights; gradients at the input "
-    "stay as they are.",
+    "for DeepNorm, .061 for Keel, .29 for Peri-LN and .98 for Pre-LN with scaled weights; at the input none "
+    "explodes but that of the output norm without norms on queries and keys.",
     source="An independent implementation of the papers' formulas, 2026; see the catalogue for each paper",
     how="Decoders of width 128, four heads, ReLU, no biases, Xavier weights with each paper's factor, random tokens "
     "and targets (V = 256, T = 64, B = 4): norm of the gradient at the embedded input and of the last block's "
