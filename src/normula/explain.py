@@ -85,7 +85,7 @@ class Explanation:
             lines += _field(f"stream {name}", f"starts as {start}")
         for part in self.placement.ranges:
             lines += _field("first layers", f"{part.formula}, up to layer {part.until}")
-        lines += _field("skip path", formula.skip if len(formula.streams) > 1 else f"dx'/dx = {formula.skip}")
+        lines += _field("skip path", formula.skip if len(formula.streams) > 1 else f"dx'/dx = {formula.skip}") if plain else []
         lines += _field("adds", self.added)
         if self.placement.initial and entry:
             factor = self.placement.initial

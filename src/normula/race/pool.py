@@ -53,12 +53,10 @@ def run_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[int, Any]]:
                 for future in sorted(done, key=pending.__getitem__):
                     yield pending.pop(future), future.result()
         except BaseException:
-            executor.shutdown(wait=False, cancel_futures=True)
-            ours = [process for process in multiprocessing.active_children() if process not in others]
-            for process in ours:
-                process.terminate()
-            for process in ours:
-                process.join()
+            for process in multiprocessing.active_children():
+                if process not in others:
+                    process.terminate()
+            executor.shutdown(cancel_futures=True)
             raise
         executor.shutdown()
 
