@@ -179,7 +179,7 @@ def random_weights(spec: Spec, seed: int = 0) -> dict[str, Array]:
         if kind == "bias" or name.endswith((".bias", ".shift")):
             found[name] = 0.3 * random.standard_normal(start.shape)
         elif kind == "constant":
-            found[name] = start * random.uniform(0.5, 1.5, start.shape) + 0.3 * (np.abs(start) < 0.1)
+            found[name] = (start + 0.3 * (np.abs(start) < 0.1)) * random.uniform(0.5, 1.5, start.shape)
         else:
             found[name] = start * 3 if kind in ("matrix", "writer") else start
     return found

@@ -127,3 +127,10 @@ def test_the_record_says_what_was_measured_and_goes_through_json() -> None:
     again = from_json(Flow, to_json(found))
     assert repr(again.passes) == repr(found.passes)
     assert again.findings == found.findings
+
+
+@pytest.mark.negative
+@pytest.mark.parametrize("name", ["mhc", "hyper-connections", "attention-residuals"])
+def test_a_registered_operator_has_no_one_stream_to_measure(name: str) -> None:
+    with pytest.raises(ValueError, match="several streams"):
+        nm.flow(nm.Spec(placement=name, layers=2, width=8))

@@ -19,7 +19,8 @@ from tests.flow.plain import STEPS, length, rms, run, step_cosine, token_cosine
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("float64")]
 
-ONE_STACK = [name for name, placement in PLACEMENTS.items() if not needs_both_sides(placement)]
+ONE_STREAM = [p for p in PLACEMENTS if PLACEMENTS[p].operator is None]
+ONE_STACK = [name for name in ONE_STREAM if not needs_both_sides(PLACEMENTS[name])]
 INPUTS = {"vectors": {}, "ids": {"vocab": 5, "causal": True}, "classes": {"classes": 3}}
 
 

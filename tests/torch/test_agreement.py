@@ -69,7 +69,8 @@ def assert_agrees(
     ],
 )
 def test_every_placement_as_a_language_model_with_padding(placement: Placement, norm: str) -> None:
-    spec = as_small(placement, norm=norm, vocab=7, causal=True)
+    # a second layer without norms works on values of 1e5: its softmax is one key's, and the gradient's rounding grows
+    spec = as_small(placement, norm=norm, layers=1 if norm == "none" else 2, vocab=7, causal=True)
     assert_agrees(spec, PADDED, None if spec.encoder is None else SOURCE_PADDED)
 
 

@@ -1,6 +1,9 @@
 """Jobs spread over the cores: processes with one thread each.
 
 Small models run fastest so: the threads of one process spend their time waiting for each other.
+
+The standard library's pools are not used: they share one pipe among all processes, and wait for ever where a
+process is ended in the middle of a message, as an interrupt does.
 """
 
 from __future__ import annotations
@@ -8,10 +11,13 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import traceback
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from typing import Any
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -38,27 +44,82 @@ def run_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[int, Any]]:
     Where the caller stops early (an interrupt, or closing the iterator) the processes are ended at once.
 
     Raises:
-        Exception: whatever a job raised.
+        Exception: whatever a job raised, with where it did as a note.
+        ChildProcessError: a process ended while it worked.
     """
-    others = multiprocessing.active_children()
-    with _one_thread():
-        executor = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_quiet)
-        try:
-            with _no_interrupt():
-                pending: dict[Future[Any], int] = {
-                    executor.submit(job.function, *job.arguments): place for place, job in enumerate(jobs)
-                }
-            while pending:
-                done, _ = wait(pending, return_when=FIRST_COMPLETED)
-                for future in sorted(done, key=pending.__getitem__):
-                    yield pending.pop(future), future.result()
-        except BaseException:
-            for process in multiprocessing.active_children():
-                if process not in others:
-                    process.terminate()
-            executor.shutdown(cancel_futures=True)
-            raise
-        executor.shutdown()
+    todo = iter(enumerate(jobs))
+    team: dict[Connection, BaseProcess] = {}
+    busy: dict[Connection, int] = {}
+
+    def give(connection: Connection) -> None:
+        for place, job in todo:
+            connection.send(job)
+            busy[connection] = place
+            return
+
+    try:
+        with _one_thread(), _no_interrupt():
+            for _ in range(min(workers, len(jobs))):
+                connection, process = _started()
+                team[connection] = process
+        for connection in team:
+            give(connection)
+        while busy:
+            ready = [one for one in wait(list(busy)) if isinstance(one, Connection)]
+            for connection in sorted(ready, key=busy.__getitem__):
+                result = _result(connection, team[connection])
+                place = busy.pop(connection)
+                give(connection)
+                yield place, result
+    except BaseException:
+        for process in team.values():
+            process.terminate()
+        raise
+    finally:
+        for connection, process in team.items():
+            connection.close()  # which tells a process that there is no more to do
+            process.join()
+
+
+def _started() -> tuple[Connection, BaseProcess]:
+    """A process that waits for jobs, and the connection to it."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs,), daemon=True)
+    process.start()
+    theirs.close()  # so that the end of the process is the end of the connection
+    return ours, process
+
+
+def _work(connection: Connection) -> None:
+    """What a process does: one job after the other, until the connection ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; only the first answers it
+    try:
+        while True:
+            job = connection.recv()
+            answer: tuple[Any, Exception | None]
+            try:
+                answer = (job.function(*job.arguments), None)
+            except Exception as error:
+                error.add_note(f"in a process of its own:\n{traceback.format_exc()}")
+                answer = (None, error)
+            connection.send(answer)
+    except (EOFError, OSError):
+        return
+
+
+def _result(connection: Connection, process: BaseProcess) -> Any:
+    try:
+        result, error = connection.recv()
+    except (EOFError, OSError):
+        process.join()
+        raise ChildProcessError(
+            f"a process ended while it worked, with code {process.exitcode}; the memory may not be enough for "
+            "so many at once: try fewer workers"
+        ) from None
+    if error is not None:
+        raise error
+    return result
 
 
 @contextmanager
@@ -82,13 +143,9 @@ def _no_interrupt() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    resource_tracker.ensure_running()  # starting it lets interrupts through again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _quiet() -> None:
-    """An interrupt from the keyboard goes to all processes; only the first answers it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -141,6 +141,8 @@ def measure(
         mask: (B, T), true where a token is real.
         is_loss: whether `loss` is a training loss, whose value is kept.
     """
+    if model.spec.placed.operator is not None:
+        raise ValueError(f"{model.spec.placed.name} holds several streams in an operator; one stream is measured")
     modes = [(module, module.training) for module in model.modules()]
     before = [(parameter, parameter.grad) for parameter in model.parameters()]
     model.eval()

@@ -58,8 +58,9 @@ class Experts(nn.Module):
 
     def forward(self, x: Float[Tensor, "B T D"]) -> Float[Tensor, "B T D"]:
         """The pass."""
-        top, chosen = self.router(x).topk(self.used, dim=-1)
-        shares = torch.zeros_like(self.router(x)).scatter(-1, chosen, top.softmax(dim=-1))
+        scores = self.router(x)
+        top, chosen = scores.topk(self.used, dim=-1)
+        shares = torch.zeros_like(scores).scatter(-1, chosen, top.softmax(dim=-1))
         h = self.activation(self.up(x)) if self.gate is None else self.activation(self.gate(x)) * self.up(x)
         drop = self.dropout if self.training else 0.0
         if drop:
