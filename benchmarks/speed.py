@@ -94,8 +94,16 @@ def transformers(width: int, x: Tensor) -> Step:
     from transformers import GPT2Config, GPT2Model
 
     config = GPT2Config(
-        vocab_size=8, n_positions=TOKENS, n_embd=width, n_layer=LAYERS, n_head=heads(width), resid_pdrop=0.0,
-        embd_pdrop=0.0, attn_pdrop=0.0, activation_function="relu", use_cache=False,
+        vocab_size=8,
+        n_positions=TOKENS,
+        n_embd=width,
+        n_layer=LAYERS,
+        n_head=heads(width),
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        activation_function="relu",
+        use_cache=False,
     )
     return trained(model := GPT2Model(config), x, lambda x: model(inputs_embeds=x).last_hidden_state)
 

@@ -77,7 +77,9 @@ class Explanation:
         lines = [str(formula), "", *_paragraph(known), "", formula.drawing(), "", *_paragraph(formula.words), ""]
         if self.placement.operator:
             about = operator(self.placement.operator)
-            lines += _field("inside", f"the registered operator {self.placement.operator}: {about.title} ({about.source})")
+            lines += _field(
+                "inside", f"the registered operator {self.placement.operator}: {about.title} ({about.source})"
+            )
         plain = self.placement.operator is None
         lines += _field("layer", str(self.layer)) if formula.is_step and plain else []
         lines += _field("before and after", f"embed {self.placement.embed}, final {self.placement.final}")
@@ -85,7 +87,11 @@ class Explanation:
             lines += _field(f"stream {name}", f"starts as {start}")
         for part in self.placement.ranges:
             lines += _field("first layers", f"{part.formula}, up to layer {part.until}")
-        lines += _field("skip path", formula.skip if len(formula.streams) > 1 else f"dx'/dx = {formula.skip}") if plain else []
+        lines += (
+            _field("skip path", formula.skip if len(formula.streams) > 1 else f"dx'/dx = {formula.skip}")
+            if plain
+            else []
+        )
         lines += _field("adds", self.added)
         if self.placement.initial and entry:
             factor = self.placement.initial

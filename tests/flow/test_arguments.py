@@ -133,4 +133,4 @@ def test_the_record_says_what_was_measured_and_goes_through_json() -> None:
 @pytest.mark.parametrize("name", ["mhc", "hyper-connections", "attention-residuals"])
 def test_a_registered_operator_has_no_one_stream_to_measure(name: str) -> None:
     with pytest.raises(ValueError, match="several streams"):
-        nm.flow(nm.Spec(placement=name, layers=2, width=8))
+        flow(small(name))

@@ -125,7 +125,9 @@ def compare(
     placed = _distinct(placement(one) for one in placements)
     for one in placed:
         if one.operator is not None:
-            raise ValueError(f"{one.name} holds several streams in a registered operator; a comparison measures one stream")
+            raise ValueError(
+                f"{one.name} holds several streams in a registered operator; a comparison measures one stream"
+            )
     text = corpus(chosen.data, chosen.context)
     work = _Plan(chosen, placed)
     work.collect(report)
