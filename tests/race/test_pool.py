@@ -55,6 +55,20 @@ def test_what_a_job_raises_is_raised_here_and_ends_the_others() -> None:
 
 
 @pytest.mark.negative
+def test_it_says_where_a_job_raised() -> None:
+    with pytest.raises(ValueError, match="math domain error") as error:
+        list(run_all([Job(math.sqrt, (-1.0,))], workers=1))
+    assert "in a process of its own" in error.value.__notes__[0]
+    assert "Traceback" in error.value.__notes__[0]
+
+
+@pytest.mark.negative
+def test_a_process_that_dies_is_said_and_ends_the_others() -> None:
+    with pytest.raises(ChildProcessError, match=r"a process ended while it worked, with code 7.*try fewer workers"):
+        list(run_all([LONG, Job(os._exit, (7,)), LONG], workers=2))
+
+
+@pytest.mark.negative
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, GeneratorExit, RuntimeError])
 def test_an_interrupt_where_the_results_are_taken_ends_the_processes(interrupt: type[BaseException]) -> None:
     results = run_all([Job(math.sqrt, (4.0,)), LONG, LONG], workers=2)
@@ -68,6 +82,21 @@ def test_closing_early_ends_the_processes() -> None:
     next(results)
     results.close()
     assert list(results) == []
+
+
+def test_large_results_on_their_way_do_not_hold_up_the_end() -> None:
+    for taken in (1, 2, 5):
+        with closing(run_all([Job(bytes, (3_000_000,))] * 40, workers=2)) as results:
+            sizes = [len(next(results)[1]) for _ in range(taken)]
+            start = time.monotonic()
+        assert sizes == [3_000_000] * taken
+        assert time.monotonic() - start < 10
+
+
+def test_no_more_processes_than_jobs_are_started() -> None:
+    with closing(run_all([LONG, Job(math.sqrt, (4.0,))], workers=50)) as results:
+        assert next(results) == (1, 2.0)
+        assert len(multiprocessing.active_children()) <= 2
 
 
 @pytest.mark.negative

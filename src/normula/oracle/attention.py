@@ -109,7 +109,7 @@ def visibility(tokens: int, *, causal: bool = False, mask: Mask | None = None) -
 def _mix(
     q: Array, k: Array, v: Array, scale: float | None, visible: Mask | None, bias: Array | None
 ) -> tuple[Array, Pullback]:
-    """softmax(scale q k^T + bias) v over the visible keys; all (B, H, T, K). The pullback returns (dq, dk, dv, dbias)."""
+    """softmax(scale q k^T + bias) v over the visible keys; all (B, H, T, K). Pulls back to (dq, dk, dv, dbias)."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = scale * q @ _transposed(k) + (0 if bias is None else bias)
     scores = scores if visible is None else np.where(visible, scores, -np.inf)

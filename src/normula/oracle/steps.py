@@ -1,4 +1,4 @@
-"""Pieces that the sublayers are made of, each with its pullback: projections, inner norms, activations, one after another."""
+"""Pieces that the sublayers are made of: projections, inner norms, activations, one after another, with pullbacks."""
 
 from __future__ import annotations
 
@@ -51,6 +51,8 @@ def in_turn(x: Array, *steps: Step) -> tuple[Array, NamedPullback]:
 
 
 def project(weights: Weights, name: str) -> Step:
+    """The projection by `name.weight`, and `name.bias` where there is one."""
+
     def step(x: Array) -> tuple[Array, NamedPullback]:
         y, pull = linear(x, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
 
@@ -65,6 +67,7 @@ def project(weights: Weights, name: str) -> Step:
 
 
 def norm(weights: Weights, inner: Mapping[str, str], eps: float, site: str) -> Step:
+    """The norm at an inner site; nothing where there is none."""
     prefix = f"norm_{site}."
     parameters = {name.removeprefix(prefix): array for name, array in weights.items() if name.startswith(prefix)}
 
@@ -81,6 +84,7 @@ def norm(weights: Weights, inner: Mapping[str, str], eps: float, site: str) -> S
 
 
 def activate(activation: str, x: Array) -> tuple[Array, NamedPullback]:
+    """An activation, which has no weights."""
     y, pull = ACTIVATION_FUNCTIONS[activation](x)
     return y, lambda dy: (pull(dy)[0], {})
 
