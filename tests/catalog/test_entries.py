@@ -18,7 +18,7 @@ from normula.spec import Spec, plan
 from normula.spec.kinds import NORM_KINDS
 from normula.torch import build
 from tests.cases import small
-from tests.compare import assert_near
+from tests.near import assert_near
 
 NAMES = [one.name for one in entries()]
 MANY = 32

@@ -100,8 +100,7 @@ def test_an_interrupt_ends_cleanly_and_reports_what_was_finished(text: Path, tmp
     assert session(process.pid) == []
 
 
-@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
-def test_an_interrupt_of_a_command_without_parts_says_so(text: Path) -> None:
+def test_an_interrupt_of_a_command_without_parts_says_so() -> None:
     process = subprocess.Popen(
         [*NORMULA, "flow", "pre", "--steps", "1000000", "--layers", "1", "--width", "8", "--heads", "2"],
         stdout=subprocess.PIPE,
@@ -111,10 +110,12 @@ def test_an_interrupt_of_a_command_without_parts_says_so(text: Path) -> None:
     time.sleep(3)
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "normula: interrupted\n")
+    assert (out, err) == ("", "normula: interrupted\n")
+    # Python ends itself by the signal where that came in the middle of an import; a shell shows 130 for both
+    assert process.returncode in (130, -signal.SIGINT)
 
 
-def test_json_on_stdout_and_nothing_else_with_a_terminal_for_progress(text: Path, tmp_path: Path) -> None:
+def test_json_on_stdout_and_nothing_else_with_a_terminal_for_progress() -> None:
     terminal, stderr = pty.openpty()
     words = ["flow", "pre", "--layers", "1", "--width", "8", "--heads", "2", "--json"]
     process = subprocess.Popen([*NORMULA, *words], stdout=subprocess.PIPE, stderr=stderr)

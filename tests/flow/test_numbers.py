@@ -14,8 +14,8 @@ from normula.spec import Spec
 from normula.torch import Model, build
 from normula.torch.measure import measure
 from tests.cases import PLACEMENTS, needs_both_sides, random_inputs, random_weights, small
-from tests.compare import FLOAT64, assert_gradients_near
 from tests.flow.plain import STEPS, length, rms, run, step_cosine, token_cosine
+from tests.near import FLOAT64, assert_gradients_near
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("float64")]
 

@@ -11,8 +11,8 @@ from normula.spec import Spec
 from normula.torch import build
 from normula.torch.measure import measure
 from tests.cases import random_inputs, random_weights, small
-from tests.compare import FLOAT64
 from tests.flow.plain import run
+from tests.near import FLOAT64
 
 pytestmark = [pytest.mark.oracle, pytest.mark.usefixtures("float64")]
 

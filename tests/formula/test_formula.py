@@ -187,7 +187,8 @@ def test_its_parts() -> None:
 @pytest.mark.property
 @given(steps(built=False))
 def test_a_step_is_a_step_and_its_layer_is_none(text: str) -> None:
-    if formula := formula_of(text):
+    formula = formula_of(text)
+    if formula and "x" in str(formula):  # a step that forgets x forgets the sublayer before it
         layer = formula.layer(("mlp", "attn"))
         assert formula.is_step
         assert not layer.is_step

@@ -12,9 +12,9 @@ from normula.oracle import run
 from normula.oracle.norms import Array
 from normula.spec import Spec
 from tests.cases import random_inputs, random_weights, small
-from tests.compare import SAME_PROGRAM, distance
 from tests.formula.rewrites import mutated, rewritten
 from tests.formula.strategies import formulas
+from tests.near import SAME_PROGRAM, distance
 
 pytestmark = pytest.mark.property
 
@@ -64,7 +64,9 @@ def differ_on_some_input(first: str, second: str) -> bool:
         a, b = outcome(one, inputs, scale), outcome(other, inputs, scale)
         if not all(np.isfinite(array).all() for array in (*a, *b)):
             continue
-        if max(distance(a.output, b.output), distance(a.inputs, b.inputs)) > 1e-9:
+        pairs = [(a.output, b.output), (a.inputs, b.inputs)]
+        pairs += [(a.weights, b.weights)] if a.weights.shape == b.weights.shape else []
+        if max(distance(*pair) for pair in pairs) > 1e-9:
             return True
     return False
 

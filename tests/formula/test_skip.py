@@ -9,7 +9,7 @@ import pytest
 from normula.formula import Formula
 from normula.oracle.norms import Array, dyt, l2norm, layernorm, rmsnorm
 from tests.cases import BLOCKS, PLACEMENTS
-from tests.compare import DIFFERENCES, assert_near
+from tests.near import DIFFERENCES, assert_near
 
 D, EPS = 5, 0.1
 SYMBOLS = {"l": 2.0, "L": 3.0, "s": 3.0, "S": 6.0}

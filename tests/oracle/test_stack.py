@@ -15,7 +15,7 @@ from normula.oracle.differences import STEP
 from normula.oracle.norms import Array
 from normula.spec import NormulaWarning, Spec, plan
 from tests.cases import PLACEMENTS, random_inputs, random_weights, small
-from tests.compare import DIFFERENCES, FLOAT64, SAME_PROGRAM, assert_gradients_near, assert_near
+from tests.near import DIFFERENCES, FLOAT64, SAME_PROGRAM, assert_gradients_near, assert_near
 
 pytestmark = pytest.mark.oracle
 

@@ -9,7 +9,7 @@ from normula.formula import Formula, Placement, Range
 from normula.oracle import run, weights
 from normula.spec import Spec, plan
 from tests.cases import PLACEMENTS, random_inputs, random_weights, small
-from tests.compare import SAME_PROGRAM, assert_near
+from tests.near import SAME_PROGRAM, assert_near
 
 MIX = Placement(
     name="mix", formula="x + f(norm(x))", final="norm(x)", ranges=(Range(until="L/4", formula="norm(x + f(x))"),)

@@ -13,7 +13,7 @@ from normula.catalog import placements
 from normula.formula import Placement, Range
 from normula.spec import Spec
 from tests.cases import BLOCKS, OTHERS, random_inputs, random_weights, small
-from tests.compare import FLOAT64, assert_gradients_near, assert_near
+from tests.near import FLOAT64, assert_gradients_near, assert_near
 from tests.torch.models import PADDED, SOURCE_PADDED, as_small, gradients, model_of, takes, title
 
 pytestmark = pytest.mark.oracle

@@ -16,7 +16,7 @@ from normula.spec import Spec
 from normula.torch import Model, build
 from normula.torch.norms import norm
 from tests.cases import random_inputs, random_weights, small
-from tests.compare import FLOAT64, assert_near
+from tests.near import FLOAT64, assert_near
 from tests.torch.models import arguments_of, as_small, gradients, inputs_of, model_of, takes, title
 
 HALVES = {torch.float16: 2e-3, torch.bfloat16: 1e-2}

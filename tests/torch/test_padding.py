@@ -5,7 +5,7 @@ import torch
 
 from normula import oracle
 from tests.cases import random_inputs, random_weights, small
-from tests.compare import FLOAT64, assert_near
+from tests.near import FLOAT64, assert_near
 from tests.torch.models import gradients, model_of
 
 

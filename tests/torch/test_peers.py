@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from normula.spec import Spec
 from normula.torch import build
-from tests.compare import FLOAT32, assert_near
+from tests.near import FLOAT32, assert_near
 
 WIDTH, HEADS, HIDDEN, LAYERS = 16, 4, 24, 2
 SIZES = dict(width=WIDTH, heads=HEADS, hidden=HIDDEN, layers=LAYERS)

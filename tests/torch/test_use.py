@@ -16,7 +16,7 @@ from normula.formula import Placement
 from normula.spec import Spec, plan
 from normula.torch import Cache, Model, build
 from tests.cases import OTHERS, small
-from tests.compare import FLOAT32, FLOAT64, SAME_PROGRAM, assert_gradients_near, assert_near
+from tests.near import FLOAT32, FLOAT64, SAME_PROGRAM, assert_gradients_near, assert_near
 from tests.torch.models import PADDED, arguments_of, as_small, gradients, inputs_of, model_of, title
 
 LANGUAGE = dict(vocab=7, causal=True)

@@ -65,8 +65,8 @@ def run_all(jobs: Sequence[Job], workers: int) -> Iterator[tuple[int, Any]]:
         for connection in team:
             give(connection)
         while busy:
-            ready = [one for one in wait(list(busy)) if isinstance(one, Connection)]
-            for connection in sorted(ready, key=busy.__getitem__):
+            ready = wait(list(busy))
+            for connection in [one for one in sorted(busy, key=busy.__getitem__) if one in ready]:
                 result = _result(connection, team[connection])
                 place = busy.pop(connection)
                 give(connection)
