@@ -20,6 +20,7 @@ def linear(x: Array, weight: Array, bias: Array | None) -> tuple[Array, Pullback
 
     x is (..., in), weight (out, in), bias (out,).
 
+    >>> import numpy as np
     >>> linear(np.array([1.0, 3.0]), np.array([[2.0, 0.0]]), np.array([1.0]))[0]
     array([3.])
     """
