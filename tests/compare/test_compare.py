@@ -1,6 +1,8 @@
 """The main job from end to end, at a size that runs in seconds."""
 
 import math
+import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from normula.data import corpus, task
 from normula.flow import depth_point, flow, popular
 from normula.race import effects
 from normula.record import Comparison, from_json, to_json
-from normula.spec import Spec
+from normula.spec import NormulaWarning, Spec
 
 PLACEMENTS = ("pre", "post", "x + norm(f(x, qk=norm))", "x = x + norm(attn(x)) + mlp(norm(x))")
 TINY: dict[str, Any] = dict(
@@ -152,3 +154,17 @@ def test_an_interrupt_keeps_what_was_finished_and_says_so(text: Path, jobs: int)
     assert found.verdict[0].text.startswith(f"Interrupted: {len(found.trials)} of 2 runs were finished")
     assert math.isnan(found.data["stuck_loss"])
     assert to_json(from_json(Comparison, to_json(found))) == to_json(found)
+
+
+def end_the_process(entry: object) -> None:
+    """What a machine without memory does to a run."""
+    os._exit(9)
+
+
+def test_a_process_that_dies_loses_no_finished_run(monkeypatch: pytest.MonkeyPatch, text: Path) -> None:
+    monkeypatch.setattr(sys.modules["normula.compare.compare"], "run", end_the_process)
+    with pytest.warns(NormulaWarning, match="what was finished is reported"):
+        found = compare(["pre"], data=str(text), **TINY)
+    assert found.depths  # what comes before the runs
+    assert not found.trials
+    assert "0 of" in found.verdict[0].text

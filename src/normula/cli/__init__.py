@@ -57,7 +57,7 @@ def _run(name: str, words: Sequence[str]) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = say_once
             code = command.run(parser.parse_args(words))
-    except (ValueError, ImportError) as error:
+    except (ValueError, ImportError, ChildProcessError) as error:
         print(f"normula {name}: {error}", file=sys.stderr)
         return 2
     assert isinstance(code, int)

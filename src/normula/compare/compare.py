@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,7 @@ from normula.record import (
     Trial,
     environment,
 )
-from normula.spec import Spec, plan
+from normula.spec import NormulaWarning, Spec, plan
 
 Report = Callable[[int, int, str], None]
 
@@ -164,16 +165,17 @@ class _Plan:
         self.depths: list[DepthPoint] = []
         self.popular: list[PopularPoint] = []
         self.trials: list[Trial] = []
-        self.interrupted = False
 
     def collect(self, report: Report) -> None:
-        """Run all jobs; an interrupt keeps what is there."""
+        """Run all jobs; an interrupt, or a process that dies, keeps what is there."""
         jobs = self._jobs()
         try:
             for done, (_, result) in enumerate(run_all(jobs, self.settings.workers or cores()), start=1):
                 report(done, len(jobs), self._take(result))
         except KeyboardInterrupt:
-            self.interrupted = True
+            pass  # the verdict says how much was finished
+        except ChildProcessError as error:
+            warnings.warn(f"{error}; what was finished is reported", NormulaWarning, stacklevel=2)
         self.flows.sort(key=lambda one: [p.name for p in self.placed].index(one.name))
         self.popular.sort(key=lambda one: (one.probe, one.name, one.depth))
 
