@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 import normula as nm
 
-LAYERS, BATCH, TOKENS = 12, 8, 128
+LAYERS, BATCH, TOKENS = 12, 4, 128
 Step = Callable[[], object]
 
 
@@ -103,6 +103,8 @@ def transformers(width: int, x: Tensor) -> Step:
         embd_pdrop=0.0,
         attn_pdrop=0.0,
         activation_function="relu",
+        bos_token_id=0,
+        eos_token_id=0,
         use_cache=False,
     )
     return trained(model := GPT2Model(config), x, lambda x: model(inputs_embeds=x).last_hidden_state)
