@@ -129,16 +129,6 @@ class _Writer:
         """The values that one reads, each as often as it is written: a factor that terms share may split a term."""
         return _split(self._body(value), self.order) if isinstance(value, Sum) else [v for _, v in self._body(value)]
 
-    def _written_values(self, value: Value) -> list[Value]:
-        """The values that a value's text reads, as often as they are written."""
-
-        def written(terms: Terms) -> list[Value]:
-            plain, grouped = gain_parts(terms, self.order.scalar)
-            return [part for _, part in plain] + [part for _, inside in grouped for part in written(inside)]
-
-        body = self._body(value)
-        return written(body) if isinstance(value, Sum) else [part for _, part in body]
-
     def _inline(self, value: Value) -> Iterator[tuple[Value, Terms]]:
         """The value and all that is written inside its statement, each with its body."""
         yield value, self._body(value)
