@@ -26,7 +26,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     grid.add_argument(
         "--lr", nargs="+", type=rates, metavar="RATE", help="rates, or low:high:count; default 1e-3 3e-3 1e-2"
     )
-    grid.add_argument("--warmup", nargs="+", type=whole(0), metavar="STEPS", help="default 0 50")
+    grid.add_argument("--warmup", nargs="+", type=whole(0), metavar="STEPS", help="default 0 and a third of the steps")
     grid.add_argument("--init", nargs="+", choices=list(INIT_RULES), help="initial weights; default xavier normal")
     grid.add_argument("--seeds", type=whole(1), metavar="N", help="runs of each combination; default 2")
     grid.add_argument("--steps", type=whole(1), metavar="N", help="updates of each run; default 150")
@@ -76,6 +76,8 @@ def _chosen(options: argparse.Namespace) -> dict[str, Any]:
     """The settings that were given; the others keep their defaults."""
     given: dict[str, Any] = {name: getattr(options, name, None) for name in DEFAULT.to_dict()}
     given = {name: value for name, value in given.items() if value is not None}
+    if "steps" in given and "warmup" not in given:
+        given["warmup"] = (0, given["steps"] // 3)
     for name in ("warmup", "init", "depths"):
         if name in given:
             given[name] = tuple(dict.fromkeys(given[name]))
