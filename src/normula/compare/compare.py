@@ -12,7 +12,7 @@ from typing import Any
 
 from normula.catalog import names_of, placement
 from normula.compare.verdict import verdict
-from normula.data import corpus
+from normula.data import corpus, task
 from normula.flow import depth_point, flow, popular
 from normula.formula import Formula, Placement
 from normula.race import Entry, Job, cores, effects, run, run_all
@@ -255,8 +255,6 @@ class _Plan:
 
 
 def _training_flow(spec: Spec, steps: int, lr: float, path: str | None, context: int) -> Flow:
-    from normula.data import task
-
     return flow(spec, seeds=2, probe="loss", task=task("text", path, context), steps=steps, lr=lr, batch=8)
 
 
