@@ -49,7 +49,7 @@ def build(spec: Spec, framework: str = "torch", modules: Mapping[str, Callable[[
 
     Args:
         spec: what to build.
-        framework: `torch`.
+        framework: `torch`, `linen` or `nnx`.
         modules: for sublayers of your own, a function from the layer (from 0) to a module.
 
     Returns:
@@ -61,7 +61,7 @@ def build(spec: Spec, framework: str = "torch", modules: Mapping[str, Callable[[
     """
     from normula.framework import room
 
-    return room(framework).build(spec, modules=modules)
+    return room(framework).BUILDERS[framework](spec, modules=modules)
 
 
 class _Package(ModuleType):

@@ -7,7 +7,7 @@ from types import ModuleType
 
 from normula.formula.errors import nearest
 
-ROOMS = {"torch": "torch", "linen": "flax", "nnx": "flax"}
+ROOMS = {"torch": "torch", "flax": "flax", "linen": "flax", "nnx": "flax"}
 """For each framework that a user can name, the room that speaks it, which is also its extra."""
 
 

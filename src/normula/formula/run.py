@@ -9,9 +9,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from normula.formula.text import expression
-from normula.formula.tree import Binary, Call, Expr, Gain, Name, Negative, Number, Tree
-from normula.formula.words import FUNCTIONS
+from normula.formula.text import expression, is_number, names
+from normula.formula.tree import Binary, Call, Expr, Gain, Name, Negative, Number, Tree, parts, walk
+from normula.formula.words import FUNCTIONS, SYMBOLS
 
 Functions: TypeAlias = Mapping[str, Callable[[Any], Any]]
 
@@ -115,3 +115,26 @@ def number(expr: Expr, symbols: Mapping[str, float]) -> float:
     value = Runner(symbols, refuse, refuse).value(expr, {})
     assert isinstance(value, float)
     return value
+
+
+def depth_numbers(tree: Tree) -> tuple[Expr, ...]:
+    """The largest parts of a tree that are numbers made of depth symbols, in running order: what changes by layer.
+
+    >>> from normula.formula.parse import parse
+    >>> [expression(part) for part in depth_numbers(parse("x + f(norm(x)) / sqrt(2 * l)"))]
+    ['sqrt(2*l)']
+    """
+    found: list[Expr] = []
+
+    def visit(expr: Expr) -> None:
+        read = names(expr)
+        fixed = is_number(expr) and not any(isinstance(part, Gain) for part in walk(expr))
+        if fixed and read and read <= SYMBOLS.keys() - {"step"}:
+            found.append(expr)
+            return
+        for part in parts(expr):
+            visit(part)
+
+    for statement in tree.statements:
+        visit(statement.value)
+    return tuple(found)

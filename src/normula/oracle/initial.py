@@ -13,58 +13,101 @@ standard draws, so a comparison of two rules compares their scales and not their
 import difflib
 import hashlib
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from normula.oracle.norms import Array
-from normula.spec import Plan, Role, Spec, plan
+from normula.spec import Parameter, Plan, Role, Spec, plan
 from normula.spec.kinds import INIT_RULES
 
 RULES = tuple(rule for rule in INIT_RULES if rule != "paper")
 NORMAL_WIDTH = 0.02  # GPT's, kept by BERT and GPT-2
 
 
-def draw(
-    name: str, role: Role, shape: tuple[int, ...], *, rule: str, seed: int, sublayers_total: int, factor: float = 1.0
-) -> Array:
-    """The start of the array of this name. `factor` multiplies a matrix after the draw (DeepNorm's beta).
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Law:
+    """How an array starts: every entry `scale` (fixed), N(0, scale^2), U(-scale, scale), or as a unit vector.
+
+    `unit` is an identity matrix, or a vector with a 1 at place `scale`.
+    """
+
+    kind: Literal["fixed", "normal", "uniform", "unit"]
+    scale: float
+
+    def drawn(self, random: np.random.Generator, shape: tuple[int, ...]) -> Array:
+        """An array of this law, float64."""
+        match self.kind:
+            case "fixed":
+                return np.full(shape, self.scale)
+            case "normal":
+                return self.scale * random.standard_normal(shape)
+            case "uniform":
+                return self.scale * random.uniform(-1, 1, shape)
+            case "unit":
+                return np.eye(*shape) if len(shape) == 2 else np.eye(shape[0])[int(self.scale)]
+
+
+def law(
+    role: Role, shape: tuple[int, ...], *, rule: str, sublayers_total: int, factor: float = 1.0, name: str = "an array"
+) -> Law:
+    """How an array of this role starts under a rule. `factor` multiplies a matrix after the draw (DeepNorm's beta).
 
     Token embeddings are N(0, 1), position embeddings N(0, 0.02^2) and the head N(0, 1/D) under every rule, so that a
     comparison of rules compares the branches alone: the stream starts and is read out at the same scale.
 
     `paper` is no rule of its own: whoever calls looks up which rule, and which factor, the placement's paper states.
 
-    >>> draw("head.weight", Role(kind="head"), (5, 4), rule="xavier", seed=0, sublayers_total=12).shape
-    (5, 4)
-    >>> draw("norm.weight", Role(kind="constant", start=1.0), (2,), rule="xavier", seed=0, sublayers_total=12)
-    array([1., 1.])
+    >>> law(Role(kind="head"), (5, 4), rule="xavier", sublayers_total=12)
+    Law(kind='normal', scale=0.5)
     """
     if rule not in RULES:
         raise ValueError(_refusal(rule))
     if factor != 1.0 and role.kind not in ("matrix", "writer"):
         raise ValueError(f"A factor multiplies the matrices of sublayers; {name} is a {role.kind} and got {factor}.")
-    if seed < 0:
-        raise ValueError(f"The seed must not be negative; got {seed}.")
 
     match role.kind:
-        case "constant":
+        case "constant" | "unit":
             assert role.start is not None
-            return np.full(shape, role.start)
-        case "unit":
-            assert role.start is not None
-            return np.eye(*shape) if len(shape) == 2 else np.eye(shape[0])[int(role.start)]
+            return Law(kind="fixed" if role.kind == "constant" else "unit", scale=role.start)
         case "token_embedding":
-            return _random(name, seed).standard_normal(shape)
+            return Law(kind="normal", scale=1.0)
         case "position_embedding":
-            return NORMAL_WIDTH * _random(name, seed).standard_normal(shape)
+            return Law(kind="normal", scale=NORMAL_WIDTH)
         case "head":
-            return _random(name, seed).standard_normal(shape) / math.sqrt(shape[1])
+            return Law(kind="normal", scale=1 / math.sqrt(shape[1]))
         case "bias":
             assert role.inputs is not None
-            return _uniform(name, seed, shape, role.inputs) if rule == "torch" else np.zeros(shape)
+            return (
+                Law(kind="uniform", scale=_torch_bound(role.inputs))
+                if rule == "torch"
+                else Law(kind="fixed", scale=0.0)
+            )
         case "matrix" | "writer":
-            return factor * _matrix(name, shape, rule, seed, shrink=sublayers_total if role.kind == "writer" else 1)
+            out, inputs = shape[-2:]  # experts are matrices side by side
+            if rule == "torch":
+                return Law(kind="uniform", scale=factor * _torch_bound(inputs))
+            width = math.sqrt(2 / (inputs + out)) if rule == "xavier" else NORMAL_WIDTH
+            shrinks = rule == "scaled" and role.kind == "writer"
+            return Law(kind="normal", scale=factor * width / math.sqrt(sublayers_total if shrinks else 1))
+
+
+def draw(
+    name: str, role: Role, shape: tuple[int, ...], *, rule: str, seed: int, sublayers_total: int, factor: float = 1.0
+) -> Array:
+    """The start of the array of this name, from its law.
+
+    >>> draw("head.weight", Role(kind="head"), (5, 4), rule="xavier", seed=0, sublayers_total=12).shape
+    (5, 4)
+    >>> draw("norm.weight", Role(kind="constant", start=1.0), (2,), rule="xavier", seed=0, sublayers_total=12)
+    array([1., 1.])
+    """
+    if seed < 0:
+        raise ValueError(f"The seed must not be negative; got {seed}.")
+    found = law(role, shape, rule=rule, sublayers_total=sublayers_total, factor=factor, name=name)
+    return found.drawn(_random(name, seed), shape)
 
 
 def weights(spec: Spec, given: Collection[str] = ()) -> dict[str, Array]:
@@ -73,47 +116,37 @@ def weights(spec: Spec, given: Collection[str] = ()) -> dict[str, Array]:
     >>> weights(Spec(placement="pre", layers=1, width=4, heads=2))["layers.0.attn.norm_in.weight"]
     array([1., 1., 1., 1.])
     """
-    return _drawn(spec, plan(spec, given), "")
+    return {
+        name: law.drawn(_random(name, seed), parameter.shape) for name, parameter, law, seed in laws(plan(spec, given))
+    }
 
 
-def _drawn(spec: Spec, written: Plan, prefix: str) -> dict[str, Array]:
-    """The arrays of one stack and of its encoder; each stack has a rule and a seed of its own."""
+def laws(written: Plan, prefix: str = "") -> Iterator[tuple[str, Parameter, Law, int]]:
+    """Name, parameter, law and seed of every array; an encoder has a rule and a seed of its own."""
     if written.encoder is not None:
-        inside = _drawn(written.encoder.spec, written.encoder, "encoder.")
-    else:
-        inside = {}
+        yield from laws(written.encoder, f"{prefix}encoder.")
+    spec = written.spec
     rule = spec.init
     if rule == "paper":
         assert spec.placed.initial is not None
         rule = spec.placed.initial.rule
-    own = {
-        name: draw(
-            prefix + name,
-            parameter.role,
-            parameter.shape,
-            rule=rule,
-            seed=spec.seed,
-            sublayers_total=written.sublayers_total,
-            factor=parameter.factor,
-        )
-        for name, parameter in written.parameters.items()
-        if not name.startswith("encoder.")
-    }
-    return own | {f"encoder.{name}": array for name, array in inside.items()}
+    for name, parameter in written.parameters.items():
+        if not name.startswith("encoder."):
+            found = law(
+                parameter.role,
+                parameter.shape,
+                rule=rule,
+                sublayers_total=written.sublayers_total,
+                factor=parameter.factor,
+                name=prefix + name,
+            )
+            yield prefix + name, parameter, found, spec.seed
 
 
-def _matrix(name: str, shape: tuple[int, ...], rule: str, seed: int, shrink: int) -> Array:
-    out, inputs = shape[-2:]  # experts are matrices side by side
-    if rule == "torch":
-        return _uniform(name, seed, shape, inputs)
-    width = math.sqrt(2 / (inputs + out)) if rule == "xavier" else NORMAL_WIDTH
-    return width / math.sqrt(shrink if rule == "scaled" else 1) * _random(name, seed).standard_normal(shape)
-
-
-def _uniform(name: str, seed: int, shape: tuple[int, ...], inputs: int) -> Array:
+def _torch_bound(inputs: int) -> float:
     # torch/nn/modules/linear.py, Linear.reset_parameters: kaiming_uniform_ with a = sqrt(5) has the bound
     # sqrt(2 / (1 + a^2)) sqrt(3 / in) = 1/sqrt(in), and the bias is given the same bound outright.
-    return _random(name, seed).uniform(-1, 1, shape) / math.sqrt(inputs)
+    return 1 / math.sqrt(inputs)
 
 
 def _random(name: str, seed: int) -> np.random.Generator:

@@ -15,6 +15,9 @@ from normula.spec.kinds import ACTIVATIONS, INIT_RULES, NORM_KINDS
 
 SCHEMA = 1
 
+VARIANCES = ("two-pass", "one-pass")
+"""How LayerNorm may find a variance."""
+
 POSITIONS = ("learned", "rotary", "relative", "none")
 """How a token may know its place."""
 
@@ -40,6 +43,9 @@ class Spec:
         hidden: F, hidden units of the MLP; None for 4 D.
         norm: kind of `norm`: layernorm, rmsnorm, l2norm, dyt, derf, none.
         eps: epsilon under the root of every norm.
+        variance: how LayerNorm finds the variance of a token's features: two-pass (the mean first, then the squares of
+            what differs from it) or one-pass, mean(x^2) - mean(x)^2, as `flax.linen.LayerNorm` does by default: faster
+            in places, and lost to rounding where the mean is large beside the spread.
         activation: of the MLP: relu, gelu (exact), gelu_tanh, silu.
         sublayers: the sublayers of a layer in order, for a formula with `f`; a formula of a whole layer
             names its own.
@@ -78,6 +84,7 @@ class Spec:
     hidden: int | None = None
     norm: str = "layernorm"
     eps: float = 1e-5
+    variance: str = "two-pass"
     activation: str = "gelu"
     sublayers: tuple[str, ...] = ("attn", "mlp")
     final: Formula | str | None = None
@@ -248,6 +255,7 @@ class Spec:
     def _check_words(self) -> None:
         for name, table in (
             ("norm", NORM_KINDS),
+            ("variance", VARIANCES),
             ("activation", ACTIVATIONS),
             ("init", INIT_RULES),
             ("positions", POSITIONS),

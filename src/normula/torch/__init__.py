@@ -1,6 +1,6 @@
 """PyTorch: build, measure and train what a spec says."""
 
-from normula.torch.build import build
+from normula.torch.build import BUILDERS, build
 from normula.torch.context import Cache
 from normula.torch.language import Start, one_step_update, start
 from normula.torch.model import Model, States
@@ -9,6 +9,7 @@ from normula.torch.popular import popular
 from normula.torch.train import train
 
 __all__ = [
+    "BUILDERS",
     "Cache",
     "Model",
     "Start",

@@ -37,7 +37,8 @@ class Attention(nn.Module):
         self.v = nn.Linear(source, G * K, bias=spec.bias)
         self.o = nn.Linear(D, D, bias=spec.bias)
         for part, word in inner.items():
-            self.add_module(f"norm_{part}", norm(norm_kind(spec, word), inner_width(spec, part), spec.eps))
+            kind, width = norm_kind(spec, word), inner_width(spec, part)
+            self.add_module(f"norm_{part}", norm(kind, width, spec.eps, spec.variance))
         self._inner = frozenset(inner)
         self._over_heads = spec.qk_norm == "head"
         self.place, self.crosses, self.scale, self.dropout = place, crosses, spec.scale, spec.dropout

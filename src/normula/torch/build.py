@@ -49,3 +49,7 @@ def build(spec: Spec, modules: Mapping[str, Factory] | None = None) -> Model:
     own = model.state_dict()
     model.load_state_dict({name: start.get(name, own[name]) for name in own}, assign=True)
     return model
+
+
+BUILDERS = {"torch": build}
+"""By the names that a user can give."""

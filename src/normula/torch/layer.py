@@ -97,7 +97,7 @@ def _modules(spec: Spec, steps: Sequence[Step], modules: Mapping[str, Factory]) 
         for what in step.formula.calls:
             path = step.path(what.index)
             if what.word in NORMS:
-                found[path] = norm(norm_kind(spec, what.word), spec.width, spec.eps)
+                found[path] = norm(norm_kind(spec, what.word), spec.width, spec.eps, spec.variance)
             elif step.kind(what) in modules:
                 with torch.device("cpu"):  # the rest is made without storage, a user's module is made as it is
                     found[path] = _made(modules[step.kind(what)], step)

@@ -23,7 +23,7 @@ class MLP(nn.Module):
         self.up = nn.Linear(D, F_, bias=spec.bias)
         self.gate = nn.Linear(D, F_, bias=spec.bias) if spec.gated else None
         self.down = nn.Linear(F_, D, bias=spec.bias)
-        self.norm_mid = norm(norm_kind(spec, inner["mid"]), F_, spec.eps) if inner else None
+        self.norm_mid = norm(norm_kind(spec, inner["mid"]), F_, spec.eps, spec.variance) if inner else None
         self.activation = ACTIVATIONS[spec.activation]
         self.dropout = spec.dropout
 

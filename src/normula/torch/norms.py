@@ -21,15 +21,16 @@ class Norm(nn.Module):
         kind: layernorm, rmsnorm, l2norm, dyt or derf.
         width: D.
         eps: epsilon under the root.
+        variance: how LayerNorm finds it: two-pass or one-pass.
     """
 
-    def __init__(self, kind: str, width: int, eps: float) -> None:
+    def __init__(self, kind: str, width: int, eps: float, variance: str = "two-pass") -> None:
         super().__init__()
         self.kind, self.width, self.eps = kind, width, eps
         for parameter in NORM_KINDS[kind].parameters:
             start = torch.full(parameter.shape(width), parameter.start)
             self.register_parameter(parameter.name, nn.Parameter(start))
-        self._apply_norm = _FUNCTIONS[kind]
+        self._apply_norm = _one_pass if kind == "layernorm" and variance == "one-pass" else _FUNCTIONS[kind]
 
     def forward(self, x: Tensor) -> Tensor:
         if x.dtype in (torch.float16, torch.bfloat16):
@@ -41,9 +42,9 @@ class Norm(nn.Module):
         return f"{self.kind}, {self.width}{eps}"
 
 
-def norm(kind: str, width: int, eps: float) -> nn.Module:
+def norm(kind: str, width: int, eps: float, variance: str = "two-pass") -> nn.Module:
     """The module for a kind of norm; `none` is the identity."""
-    return nn.Identity() if kind == "none" else Norm(kind, width, eps)
+    return nn.Identity() if kind == "none" else Norm(kind, width, eps, variance)
 
 
 def _as(x: Tensor, parameter: Tensor | nn.Module) -> Tensor:
@@ -54,6 +55,12 @@ def _as(x: Tensor, parameter: Tensor | nn.Module) -> Tensor:
 
 def _layernorm(self: Norm, x: Tensor) -> Tensor:
     return F.layer_norm(x, (self.width,), _as(x, self.weight), _as(x, self.bias), self.eps)
+
+
+def _one_pass(self: Norm, x: Tensor) -> Tensor:
+    mean = x.mean(dim=-1, keepdim=True)
+    variance = (x.square().mean(dim=-1, keepdim=True) - mean.square()).clamp(min=0)
+    return (x - mean) * torch.rsqrt(variance + self.eps) * _as(x, self.weight) + _as(x, self.bias)
 
 
 def _rmsnorm(self: Norm, x: Tensor) -> Tensor:
