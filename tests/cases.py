@@ -10,6 +10,7 @@ from normula.formula import Placement, Range
 from normula.oracle import weights
 from normula.oracle.norms import Array
 from normula.spec import Spec, plan
+from normula.spec.kinds import NORM_KINDS
 
 NAMES = tuple(entry.name for entry in entries())
 
@@ -147,6 +148,81 @@ PLACEMENTS: Mapping[str, Placement] = {
 }
 
 
+THREE_PARTS = Placement(
+    name="three parts",
+    formula="x + f(norm(x))",
+    ranges=(Range(until="L/4", formula="norm(x + f(x))"), Range(until="L/2", formula="x + f(x)")),
+)
+
+GAINS = (
+    "norm(x + norm(f(x), gain=0))",
+    "x + norm(f(norm(x)), gain=1/sqrt(2*L))",
+    "x + gain(1/l, 'channel') * f(norm(x)) - gain(0.5)**2 * x",
+    "log(1 + l) * x + sigmoid(gain(0.1)) * f(norm(x)) * s / S",
+    "x / (1 + gain(0.2)**2) + f(norm(-x))",
+)
+"""Learned factors, and numbers that depend on the depth."""
+
+LAYER = "n = norm(x); x = x + attn(n, qkv=norm, out=rmsnorm) + 0.5 * mlp(norm(x), mid=norm)"
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "encoder": {},
+    "one head": {"heads": 1},
+    "classifier on vectors": {"classes": 3},
+    "classifier on ids": {"classes": 3, "vocab": 7},
+    "no bias": {"bias": False},
+    "relu": {"activation": "relu"},
+    "gelu": {"activation": "gelu"},
+    "gelu_tanh": {"activation": "gelu_tanh"},
+    "silu": {"activation": "silu"},
+    "gated": {"gated": True, "activation": "silu"},
+    "gated, no bias": {"gated": True, "bias": False},
+    "grouped heads": {"heads": 4, "kv_heads": 2},
+    "one head of keys": {"heads": 4, "kv_heads": 1, "causal": True},
+    "rotary": {"positions": "rotary"},
+    "rotary, causal, another base": {"positions": "rotary", "causal": True, "rotary_base": 100.0},
+    "rotary, grouped heads": {"positions": "rotary", "heads": 4, "kv_heads": 2},
+    "relative": {"positions": "relative"},
+    "relative, causal": {"positions": "relative", "causal": True},
+    "ids without positions": {"positions": "none", "vocab": 7},
+    "tied": {"tied": True, "vocab": 7, "causal": True},
+    "scale 1": {"scale": 1.0},
+    "causal on vectors": {"causal": True},
+    "norms around the stack": {"embed": "norm(x)", "final": "rmsnorm(x)"},
+}
+"""What a stack can be besides its placement; LAYER is a layer with a norm at every inner site."""
+
+HEADS: tuple[dict[str, Any], ...] = ({}, {"kv_heads": 2}, {"positions": "rotary"}, {"kv_heads": 1, "causal": True})
+
+EXPERTS: tuple[dict[str, Any], ...] = (
+    {},
+    {"experts_used": 1},
+    {"experts_used": 4},
+    {"gated": True, "activation": "silu"},
+)
+
+CROSS = {
+    "pre": "pre",
+    "post": "post",
+    "layer": "x = x + attn(norm(x)); x = x + cross(norm(x), qk=norm); x = x + mlp(norm(x))",
+    "cross alone": "x = norm(x + cross(x))",
+}
+
+BUILDABLE = [
+    block
+    for block in BLOCKS
+    if any(word in block for word in ("attn", "mlp", "moe", "cross"))
+    and not any(word in block for word in ("ssm", "conv", "pool", "fourier", "y"))
+]
+WITH_STARTS = [block.replace("gain", "gain(0.7)").replace(" a * ", " 1.5 * ") for block in BUILDABLE]
+"""The layers of published models that are made of built-in sublayers, each with a start for its gains."""
+
+PADDED = np.array([[True, True, True, True, True], [True, True, True, False, False]])
+SOURCE_PADDED = np.array([[True, True, True, False], [False, True, True, True]])
+LEFT_PADDED = np.array([[False, False, True, True, True], [True, True, True, True, True]])
+"""Under a causal mask, the first two tokens of the first sequence see nothing at all."""
+
+
 def small(placement: Any = "pre", **fields: Any) -> Spec:
     """A spec that runs in milliseconds. Its epsilon is large, so that one in the wrong place shows.
 
@@ -191,3 +267,21 @@ def random_inputs(spec: Spec, seed: int = 1, batch: int = 2, tokens: int = 5) ->
     if spec.vocab is not None:
         return random.integers(0, spec.vocab, (batch, tokens))
     return 0.4 + 1.3 * random.standard_normal((batch, tokens, spec.width))
+
+
+def title(placement: str | Placement) -> str:
+    return placement if isinstance(placement, str) else placement.name
+
+
+def as_small(placement: Placement, **fields: Any) -> Spec:
+    """A small spec of any placement; one that counts the layers of an encoder gets one to attend to."""
+    if any({"Le", "Ld"} & set(formula.symbols) for formula in placement.formulas):
+        fields |= {"sublayers": ("attn", "cross", "mlp"), "encoder": small("pre", layers=3)}
+    return small(placement, **fields)
+
+
+def takes(placement: Placement, norm: str) -> bool:
+    """Whether a placement can have this kind of norm: one that says where a norm's gain starts needs a gain."""
+    has_gain = any(parameter.name == "weight" for parameter in NORM_KINDS[norm].parameters)
+    calls = [call for formula in (*placement.formulas, placement.embed, placement.final) for call in formula.calls]
+    return has_gain or all(call.start is None for call in calls if call.word == "norm")

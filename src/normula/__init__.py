@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from normula.catalog import placement, placements
     from normula.claims import claims
     from normula.compare import compare
+    from normula.explain import explain
     from normula.flow import flow
     from normula.formula import Formula, FormulaError, Placement
     from normula.spec import Spec
@@ -24,6 +25,7 @@ __all__ = [
     "build",
     "claims",
     "compare",
+    "explain",
     "flow",
     "placement",
     "placements",
@@ -41,6 +43,7 @@ _HOMES = {
     "flow": "normula.flow",
     "claims": "normula.claims",
     "compare": "normula.compare",
+    "explain": "normula.explain",
 }
 
 

@@ -1,20 +1,22 @@
-"""Here lives Explanation: all that a formula says of itself, and what is known of it."""
+"""Here lives Explanation: all that a formula says of itself, and what is known of it; and what a norm module does."""
 
 from __future__ import annotations
 
 import math
 import textwrap
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, overload
 
 from normula.catalog import Entry, entries, names_of, placement
 from normula.formula import Formula, Placement
 from normula.formula.tree import Number
 from normula.formula.words import INNER, NORMS
 from normula.spec import Spec, plan
+from normula.spec.kinds import NORM_KINDS
 from normula.spec.operators import operator
 from normula.spec.plan import BUILT_IN
+from normula.spec.spec import VARIANCES
 
 DEPTH = 16
 """Layers of the stack on which learned numbers are counted: enough for the last to lie behind all first ranges."""
@@ -116,8 +118,54 @@ class Explanation:
         return "\n".join(lines)
 
 
-def explain(what: str | Formula | Placement) -> Explanation:
-    """Explain a placement by its name, or any formula.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormExplanation:
+    """A norm module explained.
+
+    Attributes:
+        module: its class.
+        eps: epsilon under the root.
+        variance: how it finds the variance, one-pass or two-pass; None where it subtracts no mean.
+    """
+
+    module: str
+    eps: float
+    variance: str | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        """For a terminal of 80 columns."""
+        lines = [*_field("norm", self.module), *_field("epsilon", f"{self.eps:g}")]
+        lines += _field("variance", _VARIANCES[self.variance])
+        return "\n".join(lines + (_field("caution", _LOST) if self.variance == "one-pass" else []))
+
+
+_VARIANCES = {
+    "one-pass": "one pass, mean(x^2) - mean(x)^2",
+    "two-pass": "two passes, mean((x - mean(x))^2)",
+    None: "none: the mean of the squares, from which nothing is subtracted",
+}
+
+_LOST = (
+    "Where the mean is large beside the spread, the two terms agree in all the digits that float32 has and the "
+    "variance is lost: at mean 1e4 and spread 1 nothing of it is left. use_fast_variance=False in Flax, or "
+    "variance='two-pass' here, takes two passes."
+)
+
+
+@overload
+def explain(what: str | Formula | Placement) -> Explanation: ...
+
+
+@overload
+def explain(what: object) -> Explanation | NormExplanation: ...
+
+
+def explain(what: object) -> Explanation | NormExplanation:
+    """Explain a placement by its name, any formula, a stack that was built, or a norm module of Flax.
 
         >>> explain("pre").entry.title
         'Pre-LN'
@@ -126,7 +174,10 @@ def explain(what: str | Formula | Placement) -> Explanation:
         ValueError: no placement is called so.
         FormulaError: the text is no name and no formula.
     """
-    placed = placement(what)
+    if (norm := _norm(what)) is not None:
+        return norm
+    spec = getattr(what, "spec", None)
+    placed = placement(spec.placed if isinstance(spec, Spec) else what)  # type: ignore[arg-type] # refused there
     known = names_of(placed.formula) if placed.operator is None else ()
     same = [entry for entry in known if entry.placement.computes_as(placed)]
     if placed.operator is not None:
@@ -140,6 +191,19 @@ def explain(what: str | Formula | Placement) -> Explanation:
         added=_added(placed),
         cautions=tuple(_cautions(placed)),
     )
+
+
+def _norm(what: object) -> NormExplanation | None:
+    """What a norm module does, told by its fields; None for anything else."""
+    fast, variance = getattr(what, "use_fast_variance", None), getattr(what, "variance", None)
+    if isinstance(fast, bool):  # the norms of flax.linen and flax.nnx; those without a bias subtract no mean
+        centres, eps, form = hasattr(what, "use_bias"), getattr(what, "epsilon", 0.0), ("two-pass", "one-pass")[fast]
+    elif variance in VARIANCES and getattr(what, "kind", None) in NORM_KINDS:  # ours
+        centres, eps, form = getattr(what, "kind", "") == "layernorm", getattr(what, "eps", 0.0), variance
+    else:
+        return None
+    module = f"{type(what).__module__.split('.')[0]}'s {type(what).__name__}"
+    return NormExplanation(module=module, eps=float(eps), variance=form if centres else None)
 
 
 def _added(placed: Placement) -> str:

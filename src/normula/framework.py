@@ -2,28 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from normula.formula.errors import nearest
 
 ROOMS = {"torch": "torch", "flax": "flax", "linen": "flax", "nnx": "flax"}
 """For each framework that a user can name, the room that speaks it, which is also its extra."""
 
+PACKAGES = {"torch": ("torch",), "flax": ("jax", "flax")}
+"""For each room, the packages whose versions belong into a record."""
 
-def room(framework: str) -> ModuleType:
-    """The room of a framework.
+_current: ContextVar[str] = ContextVar("framework", default="torch")
+
+
+def room(framework: str | None = None) -> ModuleType:
+    """The room of a framework; None for that of the work at hand, which is PyTorch's unless `using` says another.
 
     Raises:
         ValueError: an unknown framework.
         ImportError: the framework is not installed; the message names the extra that installs it.
     """
-    if framework not in ROOMS:
-        raise ValueError(f"a framework is one of {', '.join(ROOMS)}, not {framework!r}{nearest(str(framework), ROOMS)}")
-    name = ROOMS[framework]
+    name = _room_name(framework)
     try:
         return import_module(f"normula.{name}")
     except ModuleNotFoundError as error:
-        if error.name is not None and error.name.split(".")[0] == "normula":
-            raise ImportError(f"this version of normula has no {name} room; use framework='torch'") from None
         raise ImportError(f"{error.name} is not installed; install it with: pip install 'normula[{name}]'") from None
+
+
+def packages(framework: str | None = None) -> tuple[str, ...]:
+    """What a framework consists of."""
+    return PACKAGES[_room_name(framework)]
+
+
+def framework_of(what: Any) -> str | None:
+    """The framework that an object is a module of; None where it is of none. No framework is loaded."""
+    roots = [kind.__module__.split(".")[0] for kind in type(what).__mro__]
+    return next((name for name in ("torch", "flax") if name in roots), None)
+
+
+@contextmanager
+def using(framework: str) -> Iterator[None]:
+    """Inside, `room()` is the room of this framework."""
+    _room_name(framework)
+    token = _current.set(framework)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+def _room_name(framework: str | None) -> str:
+    framework = _current.get() if framework is None else framework
+    if framework not in ROOMS:
+        raise ValueError(f"a framework is one of {', '.join(ROOMS)}, not {framework!r}{nearest(str(framework), ROOMS)}")
+    return ROOMS[framework]

@@ -30,7 +30,7 @@ from tests.cases import small
         (dict(inputs=np.zeros((1, 2, 9))), r"takes \(B, T, 8\) vectors; the input has the shape \(1, 2, 9\)"),
         (dict(inputs=np.zeros((2, 8))), r"takes \(B, T, 8\) vectors; the input has the shape \(2, 8\)"),
         (dict(inputs=np.zeros((0, 2, 8))), "at least one token"),
-        (dict(framework="torhc"), "a framework is one of torch, linen, nnx, not 'torhc'; did you mean 'torch'?"),
+        (dict(framework="torhc"), "a framework is one of torch, flax, linen, nnx, not 'torhc'; did you mean 'torch'?"),
     ],
     ids=lambda value: value if isinstance(value, str) else "-".join(value),
 )

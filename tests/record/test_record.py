@@ -205,7 +205,7 @@ def test_a_flow_knows_its_training_steps_and_whether_it_is_void() -> None:
 
 
 def test_the_environment_says_what_is_installed_here() -> None:
-    found = environment("torch", "cuda:0")
+    found = environment("torch", device="cuda:0")
     assert found.versions["numpy"] == np.__version__
     assert found.python == platform.python_version()
     assert found.device == "cuda:0"

@@ -1,39 +1,14 @@
-"""Every placement as a small spec, and models of specs with random weights."""
+"""PyTorch models of specs, with random weights."""
 
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from normula.formula import Placement
 from normula.oracle.norms import Array
 from normula.spec import Spec
-from normula.spec.kinds import NORM_KINDS
 from normula.torch import Model, build
-from tests.cases import random_inputs, random_weights, small
-
-PADDED = np.array([[True, True, True, True, True], [True, True, True, False, False]])
-SOURCE_PADDED = np.array([[True, True, True, False], [False, True, True, True]])
-
-
-def title(placement: str | Placement) -> str:
-    return placement if isinstance(placement, str) else placement.name
-
-
-def as_small(placement: Placement, **fields: Any) -> Spec:
-    """A small spec of any placement; one that counts the layers of an encoder gets one to attend to."""
-    if any({"Le", "Ld"} & set(formula.symbols) for formula in placement.formulas):
-        fields |= {"sublayers": ("attn", "cross", "mlp"), "encoder": small("pre", layers=3)}
-    return small(placement, **fields)
-
-
-def takes(placement: Placement, norm: str) -> bool:
-    """Whether a placement can have this kind of norm: one that says where a norm's gain starts needs a gain."""
-    has_gain = any(parameter.name == "weight" for parameter in NORM_KINDS[norm].parameters)
-    calls = [call for formula in (*placement.formulas, placement.embed, placement.final) for call in formula.calls]
-    return has_gain or all(call.start is None for call in calls if call.word == "norm")
+from tests.cases import PADDED, SOURCE_PADDED, random_inputs, random_weights
 
 
 def arguments_of(spec: Spec) -> dict[str, Tensor]:

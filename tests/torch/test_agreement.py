@@ -10,18 +10,34 @@ from numpy.typing import NDArray
 
 from normula import oracle
 from normula.catalog import placements
-from normula.formula import Placement, Range
+from normula.formula import Placement
 from normula.spec import Spec
-from tests.cases import BLOCKS, OTHERS, random_inputs, random_weights, small
+from tests.cases import (
+    CROSS,
+    EXPERTS,
+    GAINS,
+    HEADS,
+    LAYER,
+    LEFT_PADDED,
+    OTHERS,
+    PADDED,
+    SETTINGS,
+    SOURCE_PADDED,
+    THREE_PARTS,
+    WITH_STARTS,
+    as_small,
+    random_inputs,
+    random_weights,
+    small,
+    takes,
+    title,
+)
 from tests.near import FLOAT64, assert_gradients_near, assert_near
-from tests.torch.models import PADDED, SOURCE_PADDED, as_small, gradients, model_of, takes, title
+from tests.torch.models import gradients, model_of
 
 pytestmark = pytest.mark.oracle
 
 Mask = NDArray[np.bool_]
-
-LEFT_PADDED = np.array([[False, False, True, True, True], [True, True, True, True, True]])
-"""Under a causal mask, the first two tokens of the first sequence see nothing at all."""
 
 
 def assert_agrees(
@@ -80,35 +96,6 @@ def test_the_other_kinds_of_norm(placement: str, norm: str) -> None:
     assert_agrees(small(placement, norm=norm, vocab=7, causal=True), PADDED)
 
 
-LAYER = "n = norm(x); x = x + attn(n, qkv=norm, out=rmsnorm) + 0.5 * mlp(norm(x), mid=norm)"
-
-SETTINGS: dict[str, dict[str, Any]] = {
-    "encoder": {},
-    "one head": {"heads": 1},
-    "classifier on vectors": {"classes": 3},
-    "classifier on ids": {"classes": 3, "vocab": 7},
-    "no bias": {"bias": False},
-    "relu": {"activation": "relu"},
-    "gelu": {"activation": "gelu"},
-    "gelu_tanh": {"activation": "gelu_tanh"},
-    "silu": {"activation": "silu"},
-    "gated": {"gated": True, "activation": "silu"},
-    "gated, no bias": {"gated": True, "bias": False},
-    "grouped heads": {"heads": 4, "kv_heads": 2},
-    "one head of keys": {"heads": 4, "kv_heads": 1, "causal": True},
-    "rotary": {"positions": "rotary"},
-    "rotary, causal, another base": {"positions": "rotary", "causal": True, "rotary_base": 100.0},
-    "rotary, grouped heads": {"positions": "rotary", "heads": 4, "kv_heads": 2},
-    "relative": {"positions": "relative"},
-    "relative, causal": {"positions": "relative", "causal": True},
-    "ids without positions": {"positions": "none", "vocab": 7},
-    "tied": {"tied": True, "vocab": 7, "causal": True},
-    "scale 1": {"scale": 1.0},
-    "causal on vectors": {"causal": True},
-    "norms around the stack": {"embed": "norm(x)", "final": "rmsnorm(x)"},
-}
-
-
 @pytest.mark.parametrize("mask", [None, LEFT_PADDED], ids=["all", "padded"])
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("placement", ["pre", "post", LAYER], ids=["pre", "post", "layer"])
@@ -116,7 +103,7 @@ def test_every_setting(placement: str, setting: str, mask: Mask | None) -> None:
     assert_agrees(small(placement, layers=1, **SETTINGS[setting]), mask)
 
 
-@pytest.mark.parametrize("fields", [{}, {"kv_heads": 2}, {"positions": "rotary"}, {"kv_heads": 1, "causal": True}])
+@pytest.mark.parametrize("fields", HEADS)
 @pytest.mark.parametrize("over", ["width", "head"])
 @pytest.mark.parametrize("norm", ["layernorm", "rmsnorm", "l2norm"])
 def test_norms_of_queries_and_keys(norm: str, over: str, fields: dict[str, Any]) -> None:
@@ -124,9 +111,7 @@ def test_norms_of_queries_and_keys(norm: str, over: str, fields: dict[str, Any])
     assert_agrees(small(formula, norm=norm, qk_norm=over, **({"heads": 4} | fields)), PADDED)
 
 
-@pytest.mark.parametrize(
-    "fields", [{}, {"experts_used": 1}, {"experts_used": 4}, {"gated": True, "activation": "silu"}]
-)
+@pytest.mark.parametrize("fields", EXPERTS)
 @pytest.mark.parametrize("placement", ["pre", "post", "x = x + attn(norm(x)) + moe(norm(x))"])
 def test_a_mixture_of_experts(placement: str, fields: dict[str, Any]) -> None:
     assert_agrees(small(placement, sublayers=("attn", "moe"), experts=4, **fields), PADDED)
@@ -137,14 +122,6 @@ def test_a_mixture_of_experts(placement: str, fields: dict[str, Any]) -> None:
 def test_positions_far_apart(positions: str, causal: bool) -> None:
     """From 128 tokens on, all relative distances share a bucket."""
     assert_agrees(small("pre", layers=1, positions=positions, causal=causal), tokens=150)
-
-
-CROSS = {
-    "pre": "pre",
-    "post": "post",
-    "layer": "x = x + attn(norm(x)); x = x + cross(norm(x), qk=norm); x = x + mlp(norm(x))",
-    "cross alone": "x = norm(x + cross(x))",
-}
 
 
 @pytest.mark.parametrize("masked", ["neither", "target", "source", "both"])
@@ -178,32 +155,13 @@ def test_every_construct_of_the_notation(placement: Placement, norm: str) -> Non
     assert_agrees(small(placement, norm=norm, layers=3, vocab=7, causal=True), PADDED)
 
 
-@pytest.mark.parametrize(
-    "formula",
-    [
-        "norm(x + norm(f(x), gain=0))",
-        "x + norm(f(norm(x)), gain=1/sqrt(2*L))",
-        "x + gain(1/l, 'channel') * f(norm(x)) - gain(0.5)**2 * x",
-        "log(1 + l) * x + sigmoid(gain(0.1)) * f(norm(x)) * s / S",
-        "x / (1 + gain(0.2)**2) + f(norm(-x))",
-    ],
-)
+@pytest.mark.parametrize("formula", GAINS)
 def test_gains_and_numbers_of_the_depth(formula: str) -> None:
     assert_agrees(small(formula, layers=3), PADDED)
 
 
 def test_ranges_of_several_lengths() -> None:
-    first, second = Range(until="L/4", formula="norm(x + f(x))"), Range(until="L/2", formula="x + f(x)")
-    assert_agrees(small(Placement(name="three parts", formula="x + f(norm(x))", ranges=(first, second)), layers=4))
-
-
-BUILDABLE = [
-    block
-    for block in BLOCKS
-    if any(word in block for word in ("attn", "mlp", "moe", "cross"))
-    and not any(word in block for word in ("ssm", "conv", "pool", "fourier", "y"))
-]
-WITH_STARTS = [block.replace("gain", "gain(0.7)").replace(" a * ", " 1.5 * ") for block in BUILDABLE]
+    assert_agrees(small(THREE_PARTS, layers=4))
 
 
 @pytest.mark.parametrize("block", WITH_STARTS)

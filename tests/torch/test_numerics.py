@@ -15,9 +15,9 @@ from normula.oracle.norms import normalise
 from normula.spec import Spec
 from normula.torch import Model, build
 from normula.torch.norms import norm
-from tests.cases import random_inputs, random_weights, small
+from tests.cases import as_small, random_inputs, random_weights, small, takes, title
 from tests.near import FLOAT64, assert_near
-from tests.torch.models import arguments_of, as_small, gradients, inputs_of, model_of, takes, title
+from tests.torch.models import arguments_of, gradients, inputs_of, model_of
 
 HALVES = {torch.float16: 2e-3, torch.bfloat16: 1e-2}
 """Two roundings of 2^-11 and 2^-8, at the input and at the output, of values of size 1, and some room."""

@@ -15,9 +15,9 @@ from normula.catalog import placements
 from normula.formula import Placement
 from normula.spec import Spec, plan
 from normula.torch import Cache, Model, build
-from tests.cases import OTHERS, small
+from tests.cases import OTHERS, PADDED, as_small, small, title
 from tests.near import FLOAT32, FLOAT64, SAME_PROGRAM, assert_gradients_near, assert_near
-from tests.torch.models import PADDED, arguments_of, as_small, gradients, inputs_of, model_of, title
+from tests.torch.models import arguments_of, gradients, inputs_of, model_of
 
 LANGUAGE = dict(vocab=7, causal=True)
 STACKS: dict[str, dict[str, Any]] = {

@@ -34,7 +34,7 @@ def random_tokens(seed: int, batch: int = 4, tokens: int = 64) -> Batch:
 
 def start(spec: Spec, *weights: str) -> Any:
     """The loss on random tokens at the initial weights, and its gradients."""
-    return room("torch").start(spec, random_tokens(spec.seed), weights)
+    return room().start(spec, random_tokens(spec.seed), weights)
 
 
 def last_down(spec: Spec) -> str:

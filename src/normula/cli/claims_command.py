@@ -6,7 +6,7 @@ import argparse
 import json
 
 from normula.claims import claims
-from normula.cli.options import json_option, whole
+from normula.cli.options import framework_option, json_option, whole
 from normula.cli.progress import progress
 
 
@@ -16,6 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", action="store_true", help="print the ledger's page of the documentation")
     parser.add_argument("--svg", metavar="FILE", help="write the chart of one claim to a file")
     parser.add_argument("--workers", type=whole(1), metavar="N", help="processes; default one a core")
+    framework_option(parser)
     json_option(parser)
 
 
@@ -33,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
 
         check_writable(options.svg)
     with progress("measuring") as report:
-        found = claims(options.claims, workers=options.workers, report=report)
+        found = claims(options.claims, framework=options.framework, workers=options.workers, report=report)
     if options.svg:
         from normula.report import write
         from normula.report.claims_page import claim_svg

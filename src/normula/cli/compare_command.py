@@ -10,7 +10,7 @@ import argparse
 import sys
 from typing import Any
 
-from normula.cli.options import flat, json_option, rates, whole
+from normula.cli.options import flat, framework_option, json_option, rates, whole
 from normula.cli.progress import progress
 from normula.compare import Settings, compare
 from normula.spec.kinds import ACTIVATIONS, INIT_RULES, NORM_KINDS
@@ -49,6 +49,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     out = parser.add_argument_group("output")
     out.add_argument("--html", metavar="FILE", default="report.html", help="the page; default report.html")
     out.add_argument("--workers", type=whole(1), metavar="N", help="processes; default one a core")
+    framework_option(out)
     json_option(parser)
 
 

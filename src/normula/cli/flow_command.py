@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from normula.cli.options import json_option, rates, whole
+from normula.cli.options import framework_option, json_option, rates, whole
 from normula.cli.progress import progress
 from normula.flow import flow
 from normula.flow.flow import PROBES
@@ -33,6 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--lr", type=rates, metavar="RATE", help="of the training; default 1e-3")
     add("--warmup", type=whole(0), metavar="STEPS", help="of the training; default 0")
     add("--task", choices=("text", "copy"), help="what to train on; default text")
+    framework_option(parser)
     json_option(parser)
 
 
@@ -54,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
             steps=options.steps,
             lr=options.lr[0] if options.lr else 1e-3,
             warmup=options.warmup or 0,
+            framework=options.framework,
             report=lambda: report(next(done), 0, "a pass"),
         )
     if options.json:

@@ -15,6 +15,11 @@ def json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the record as JSON on stdout, nothing else")
 
 
+def framework_option(parser: argparse._ActionsContainer) -> None:
+    """`--framework`."""
+    parser.add_argument("--framework", choices=("torch", "flax"), default="torch", help="default torch")
+
+
 def rates(text: str) -> list[float]:
     """`3e-3`, or `1e-3:1e-2:3` for three rates from 1e-3 to 1e-2 at equal ratios."""
     parts = text.split(":")

@@ -15,6 +15,7 @@ from normula.compare.verdict import verdict
 from normula.data import corpus, task
 from normula.flow import depth_point, flow, popular
 from normula.formula import Formula, Placement
+from normula.framework import packages, room
 from normula.race import Entry, Job, cores, effects, run, run_all
 from normula.record import (
     Comparison,
@@ -44,6 +45,7 @@ class Settings:
         probe: of the measurements at initialisation.
         flow_steps: training steps up to which the flow is measured.
         data: a text file; None for the sources of Python's standard library.
+        framework: `torch` or `flax`.
         workers: processes; None for one a core.
 
     Raises:
@@ -67,6 +69,7 @@ class Settings:
     probe: str = "random"
     flow_steps: int = 20
     data: str | None = None
+    framework: str = "torch"
     workers: int | None = None
 
     def __post_init__(self) -> None:
@@ -129,6 +132,7 @@ def compare(
             raise ValueError(
                 f"{one.name} holds several streams in a registered operator; a comparison measures one stream"
             )
+    room(chosen.framework)  # what is not installed is found here
     text = corpus(chosen.data, chosen.context)
     work = _Plan(chosen, placed)
     work.collect(report)
@@ -147,7 +151,7 @@ def compare(
         planned=len(work.entries),
         shares=shares,
         verdict=verdict(contestants, trials, len(work.entries), shares, work.flows, work.depths),
-        environment=environment("torch"),
+        environment=environment(*packages(chosen.framework)),
         seconds=time.perf_counter() - start,
     )
 
@@ -199,12 +203,15 @@ class _Plan:
         """Measurements first: they are short, and the first thing to look at."""
         s = self.settings
         jobs = [
-            Job(_training_flow, (self._spec(one, s.init[0], 0), s.flow_steps, _middle(s.lr), s.data, s.context))
+            Job(
+                _training_flow,
+                (self._spec(one, s.init[0], 0), s.flow_steps, _middle(s.lr), s.data, s.context, s.framework),
+            )
             for one in self.placed
         ]
-        jobs += [Job(popular, (one, sorted({1, *s.depths}))) for one in self.placed if _is_popular(one)]
+        jobs += [Job(_popular, (one, sorted({1, *s.depths}), s.framework)) for one in self.placed if _is_popular(one)]
         for depth in sorted(s.depths, reverse=True):
-            jobs += [Job(_depth_point, (self._stack(one, depth), s.probe)) for one in self.placed]
+            jobs += [Job(_depth_point, (self._stack(one, depth), s.probe, s.framework)) for one in self.placed]
         return jobs + [Job(run, (entry,)) for entry in self.entries]
 
     def _grid(self) -> list[tuple[int, float, int, str, Placement]]:
@@ -221,7 +228,16 @@ class _Plan:
     def _entry(self, seed: int, lr: float, warmup: int, init: str, one: Placement) -> Entry:
         s = self.settings
         spec = self._spec(one, init, seed)
-        return Entry(spec=spec, task="text", path=s.data, steps=s.steps, lr=lr, warmup=warmup, batch=s.batch)
+        return Entry(
+            spec=spec,
+            task="text",
+            path=s.data,
+            steps=s.steps,
+            lr=lr,
+            warmup=warmup,
+            batch=s.batch,
+            framework=s.framework,
+        )
 
     def _spec(self, one: Placement, init: str, seed: int) -> Spec:
         s = self.settings
@@ -254,12 +270,17 @@ class _Plan:
         )
 
 
-def _training_flow(spec: Spec, steps: int, lr: float, path: str | None, context: int) -> Flow:
-    return flow(spec, seeds=2, probe="loss", task=task("text", path, context), steps=steps, lr=lr, batch=8)
+def _training_flow(spec: Spec, steps: int, lr: float, path: str | None, context: int, framework: str) -> Flow:
+    data = task("text", path, context)
+    return flow(spec, seeds=2, probe="loss", task=data, steps=steps, lr=lr, batch=8, framework=framework)
 
 
-def _depth_point(spec: Spec, probe: str) -> DepthPoint:
-    return depth_point(spec, seeds=2, probe=probe)
+def _depth_point(spec: Spec, probe: str, framework: str) -> DepthPoint:
+    return depth_point(spec, seeds=2, probe=probe, framework=framework)
+
+
+def _popular(one: Placement, depths: Sequence[int], framework: str) -> tuple[PopularPoint, ...]:
+    return popular(one, depths, framework=framework)
 
 
 def _middle(values: Sequence[float]) -> float:

@@ -4,12 +4,19 @@ from normula.flax import linen, nnx
 from normula.flax.build import BUILDERS, build
 from normula.flax.core import States, apply, init, states
 from normula.flax.difference import Difference, difference
+from normula.flax.language import one_step_update, start
 from normula.flax.network import Network, network
+from normula.flax.passes import Model, passes
+from normula.flax.popular import popular
+from normula.flax.sharding import shardings
+from normula.flax.train import train
 from normula.flax.tree import to_arrays, to_tree
+from normula.flax.weights import load, save
 
 __all__ = [
     "BUILDERS",
     "Difference",
+    "Model",
     "Network",
     "States",
     "apply",
@@ -17,9 +24,17 @@ __all__ = [
     "difference",
     "init",
     "linen",
+    "load",
     "network",
     "nnx",
+    "one_step_update",
+    "passes",
+    "popular",
+    "save",
+    "shardings",
+    "start",
     "states",
     "to_arrays",
     "to_tree",
+    "train",
 ]

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -14,6 +13,11 @@ from normula.catalog import entries
 from normula.flax.network import Network, network
 from normula.flax.tree import Path, flat, leaves
 from normula.spec import Spec
+from normula.spec.stamp import stamp
+
+POLICIES = ("everything_saveable", "nothing_saveable", "dots_saveable", "dots_with_no_batch_dims_saveable")
+"""Those of `jax.checkpoint_policies` that are policies; its other functions make one from names, and as policies would
+save everything."""
 
 
 class TreeError(ValueError):
@@ -63,15 +67,6 @@ def check_formula(network: Network, formula: str) -> None:
         )
 
 
-def stamp(spec: Spec) -> str:
-    """What a network computes around its sublayers, in one line: its formula, and what comes before and after."""
-    placed = spec.placed
-    around = [f"embed {placed.embed}"] if str(placed.embed) != "x" else []
-    around += [f"final {placed.final}"] if str(placed.final) != "x" else []
-    around += [f"{part.formula} up to layer {part.until}" for part in placed.ranges]
-    return "; ".join([str(placed.formula), *around])
-
-
 def check_arguments(
     network: Network,
     params: Mapping[str, Any],
@@ -111,9 +106,8 @@ def check_arguments(
         )
     if spec.dropout and not deterministic and key is None:
         raise ValueError("dropout needs a key: give rngs={'dropout': jax.random.key(0)}, or deterministic=True")
-    if remat is not None and remat != "full" and not hasattr(jax.checkpoint_policies, remat):
-        known = ", ".join(name for name in dir(jax.checkpoint_policies) if not name.startswith("_"))
-        raise ValueError(f"remat is full or one of jax.checkpoint_policies ({known}), not {remat!r}")
+    if remat is not None and remat not in ("full", *POLICIES):
+        raise ValueError(f"remat is full or one of jax.checkpoint_policies ({', '.join(POLICIES)}), not {remat!r}")
     return computed
 
 

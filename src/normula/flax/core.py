@@ -203,7 +203,9 @@ def _compiled(
     streams = begin(network, params, x, around)
     stream = [streams["x"][None]] if keep else []
     for group, own_numbers in zip(network.groups, numbers, strict=True):
-        streams, kept = _group(network, group, params[group.name], own_numbers, streams, around, unroll, remat, keep)
+        streams, kept = _group(
+            network, group, params.get(group.name, {}), own_numbers, streams, around, unroll, remat, keep
+        )
         stream += [kept] if keep else []
     closed = end(network, params, streams, around)
     return States(jnp.concatenate(stream) if keep else closed[:0], closed, read_out(network, params, closed, mask))
@@ -233,7 +235,7 @@ def _group(
         layer = jax.checkpoint(layer, policy=policy, prevent_cse=unroll)
     every = (own, numbers, keys)
     if not unroll:
-        return jax.lax.scan(layer, streams, every)
+        return jax.lax.scan(layer, streams, every, length=group.count)  # there may be no arrays to tell it by
     kept: list[Any] = []
     for place in range(group.count):
         streams, x = layer(streams, jax.tree.map(lambda array, place=place: array[place], every))
@@ -359,8 +361,9 @@ def _with_given(network: Network, tree: Tree, key: Array, dtype: Any) -> Tree:
                     made = network.given[kind][group.first : group.first + group.count]
                     name = f"{group.name}.{'.'.join(group.path(step, call.index))}"
                     keys = jax.random.split(jax.random.fold_in(key, crc32(name.encode())), group.count)
-                    own = [one.init(k, x) for one, k in zip(made, keys, strict=True)]
-                    put(tree, (group.name, *group.path(step, call.index)), stacked(own))
+                    drawn = made[0].start is None
+                    own = jax.vmap(made[0].init, (0, None))(keys, x) if drawn else stacked([one.start for one in made])
+                    put(tree, (group.name, *group.path(step, call.index)), own)
     if network.encoder is not None and network.given:
         tree["encoder"] = _with_given(network.encoder, tree.get("encoder", {}), jax.random.fold_in(key, 1), dtype)
     return tree

@@ -13,8 +13,9 @@ from flax import nnx as flax_nnx
 from jax import Array
 
 from normula.flax import linen, nnx
-from normula.flax.check import TreeError, stamp
+from normula.flax.check import TreeError
 from normula.formula import Formula
+from normula.spec.stamp import stamp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +18,13 @@ class Given:
 
     Attributes:
         kind: equal for two that differ in nothing but their parameters.
+        start: its parameters, where it was made with them; None where they are drawn.
         init: from a key and an example (B, T, D) to its parameters, a tree of arrays.
         apply: from its parameters, x, the key of its dropout (None for no dropout) to what comes out.
     """
 
-    kind: Hashable
+    kind: Any
+    start: Any
     init: Callable[[Array, Array], Any]
     apply: Callable[[Any, Array, Array | None], Array]
 
@@ -45,7 +47,7 @@ def given(word: str, maker: Callable[[int], Any], layer: int) -> Given:
     if isinstance(made, nnx.Module):
         return _nnx(word, made)
     if callable(made):
-        return Given(kind=_hashable(made), init=lambda key, x: {}, apply=lambda own, x, key: made(x))
+        return Given(kind=made, start={}, init=lambda key, x: {}, apply=lambda own, x, key: made(x))
     raise ValueError(f"a maker of sublayers returns a module or a function for each layer, not {type(made).__name__}")
 
 
@@ -63,7 +65,7 @@ def _linen(module: linen.Module) -> Given:
         y: Any = module.apply({"params": own}, x, rngs=rngs, **_mode(module, key))
         return y  # type: ignore[no-any-return]
 
-    return Given(kind=_hashable(module), init=init, apply=apply)
+    return Given(kind=module, start=None, init=init, apply=apply)
 
 
 def _nnx(word: str, module: nnx.Module) -> Given:
@@ -76,25 +78,18 @@ def _nnx(word: str, module: nnx.Module) -> Given:
     def apply(own: Any, x: Array, key: Array | None) -> Array:
         state = jax.tree.map(lambda one: one, parameters)
         nnx.replace_by_pure_dict(state, own)
-        live = nnx.merge(graph, state, randomness)
+        own_keys = jax.tree.map(lambda one: one, randomness)  # fresh, as a trace may not write to what lies outside
+        live = nnx.merge(graph, state, own_keys)
         live.set_attributes(deterministic=key is None, raise_if_not_found=False)
         if key is not None:
             nnx.reseed(live, default=key, dropout=key)
         y: Array = live(x, **_mode(live, key))
         return y
 
-    return Given(kind=graph, init=lambda key, x: start, apply=apply)
+    return Given(kind=graph, start=start, init=lambda key, x: start, apply=apply)
 
 
 def _mode(module: Any, key: Array | None) -> dict[str, Any]:
     """`deterministic`, for a module whose call takes it."""
     takes = "deterministic" in inspect.signature(type(module).__call__).parameters
     return {"deterministic": key is None} if takes else {}
-
-
-def _hashable(what: Any) -> Hashable:
-    try:
-        hash(what)
-    except TypeError:
-        return id(what)
-    return what  # type: ignore[no-any-return]

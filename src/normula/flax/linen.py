@@ -13,13 +13,14 @@ from jax.typing import ArrayLike
 
 from normula.flax import core
 from normula.flax.block import Block, block
-from normula.flax.check import check_formula, stamp
+from normula.flax.check import check_formula
 from normula.flax.network import Factory, Network, network
 from normula.flax.norms import norm
 from normula.flax.tree import Tree, leaves, put
 from normula.formula import Formula
 from normula.spec import Spec
 from normula.spec.kinds import NORM_KINDS
+from normula.spec.stamp import stamp
 
 FORMULA = "formula"
 """The collection that says which formula parameters are of."""

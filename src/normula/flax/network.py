@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
@@ -50,6 +50,7 @@ class Network:
         encoder: the network whose output `cross` attends to, or None.
         groups: the layers.
         given: for each word, and each layer that has it, the sublayer that came as a module.
+        makers: what made them, by word.
         is_encoder: whether it stands inside another.
     """
 
@@ -58,6 +59,7 @@ class Network:
     encoder: Network | None
     groups: tuple[Group, ...]
     given: Mapping[str, tuple[Given, ...]]
+    makers: Mapping[str, Factory]
     is_encoder: bool = False
 
     @property
@@ -108,6 +110,7 @@ def _of_plan(written: Plan, makers: Mapping[str, Factory], is_encoder: bool = Fa
         encoder=None if written.encoder is None else _of_plan(written.encoder, makers, is_encoder=True),
         groups=_groups(written.layers, made),
         given=made,
+        makers=makers,
         is_encoder=is_encoder,
     )
 
@@ -115,7 +118,7 @@ def _of_plan(written: Plan, makers: Mapping[str, Factory], is_encoder: bool = Fa
 def _groups(layers: Sequence[tuple[Step, ...]], made: Mapping[str, tuple[Given, ...]]) -> tuple[Group, ...]:
     """Consecutive layers of the same kind together."""
     kinds = [_kind(steps, l, made) for l, steps in enumerate(layers)]
-    starts = [l for l in range(len(layers)) if l == 0 or kinds[l] != kinds[l - 1]]
+    starts = [l for l in range(len(layers)) if l == 0 or not _same(kinds[l], kinds[l - 1])]
     ends = [*starts[1:], len(layers)]
     return tuple(
         Group(
@@ -129,10 +132,17 @@ def _groups(layers: Sequence[tuple[Step, ...]], made: Mapping[str, tuple[Given, 
     )
 
 
-def _kind(steps: tuple[Step, ...], l: int, made: Mapping[str, tuple[Given, ...]]) -> Hashable:
+def _kind(steps: tuple[Step, ...], l: int, made: Mapping[str, tuple[Given, ...]]) -> Any:
     """What makes a layer the same as another, its numbers aside."""
     own = tuple((step.formula.text, step.word) for step in steps)
     return own, tuple((word, each[l].kind) for word, each in made.items())
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except ValueError:  # a module that holds an array does not say whether it equals another
+        return False
 
 
 def _numbers(layers: Sequence[tuple[Step, ...]]) -> Numbers:

@@ -13,13 +13,14 @@ from jax.typing import ArrayLike
 
 from normula.flax import core
 from normula.flax.block import Block, block
-from normula.flax.check import TreeError, check_tree, stamp
+from normula.flax.check import TreeError, check_tree
 from normula.flax.network import Factory, Network, network
 from normula.flax.norms import norm
 from normula.flax.tree import Tree, leaves
 from normula.formula import Formula
 from normula.spec import Spec
 from normula.spec.kinds import NORM_KINDS
+from normula.spec.stamp import stamp
 
 
 class Stack(nnx.Module):
@@ -40,7 +41,7 @@ class Stack(nnx.Module):
         deterministic: whether nothing is dropped; `train()` and `eval()` set it, and it can be given in the call.
         dtype: that values are computed in; None for that of the parameters. Statistics are float32 or wider.
         param_dtype: of the parameters.
-        partitioned: whether parameters have `sharding_names`, a name for each axis: layers, embed, heads, mlp, vocab,
+        partitioned: whether parameters have `out_sharding`, a name for each axis: layers, embed, heads, mlp, vocab,
             experts.
         unroll: run the layers one after another instead of in a scan.
         remat: compute a layer again in the backward pass: `full`, or the name of one of `jax.checkpoint_policies`.
@@ -198,7 +199,10 @@ def _variables(tree: Any, names: Mapping[tuple[str, ...], Any], path: tuple[str,
     """The tree with a Param for every array."""
     if isinstance(tree, Mapping):
         return {name: _variables(part, names, (*path, name)) for name, part in tree.items()}
-    return nnx.Param(tree, sharding_names=names[path]) if path in names else nnx.Param(tree)
+    if path not in names:
+        return nnx.Param(tree)
+    has_mesh = not jax.sharding.get_abstract_mesh().empty  # without one, names are names and nothing is placed yet
+    return nnx.Param(tree, out_sharding=names[path], eager_sharding=None if has_mesh else False)
 
 
 def _values(tree: Any) -> Any:
@@ -209,7 +213,7 @@ def _values(tree: Any) -> Any:
 def _set(variables: Any, tree: Any) -> None:
     """Put the arrays of a tree into the Params of another."""
     if isinstance(variables, nnx.Variable):
-        variables[...] = jnp.asarray(tree)
+        variables.set_value(jnp.asarray(tree))  # in its own type, and where it lies
         return
     for name, part in variables.items():
         _set(part, tree[name])

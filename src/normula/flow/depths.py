@@ -13,7 +13,7 @@ from normula.record import DepthPoint, Flow, Pass, PopularPoint
 from normula.spec import Spec
 
 
-def depth_point(spec: Spec, *, seeds: int = 3, probe: str = "random", framework: str = "torch") -> DepthPoint:
+def depth_point(spec: Spec, *, seeds: int = 3, probe: str = "random", framework: str | None = None) -> DepthPoint:
     """One stack at initialisation, in short."""
     found = flow(spec, seeds=seeds, probe=probe, framework=framework)
     return DepthPoint(
@@ -29,7 +29,7 @@ def depth_point(spec: Spec, *, seeds: int = 3, probe: str = "random", framework:
     )
 
 
-def popular(placement: Placement, depths: Sequence[int], *, framework: str = "torch") -> tuple[PopularPoint, ...]:
+def popular(placement: Placement, depths: Sequence[int], *, framework: str | None = None) -> tuple[PopularPoint, ...]:
     """The popular figure for a step: the gradient at the input over depth, with the sum as probe and a random one."""
     measure = room(framework).popular
     return tuple(measure(placement, depth, probe) for probe in ("sum", "random") for depth in depths)

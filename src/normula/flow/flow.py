@@ -15,7 +15,7 @@ from normula.flow.findings import findings
 from normula.flow.growth import growth
 from normula.formula import Formula, Placement
 from normula.formula.errors import nearest
-from normula.framework import room
+from normula.framework import framework_of, packages, room
 from normula.record import Flow, environment
 from normula.spec import Spec
 
@@ -35,7 +35,7 @@ def flow(
     steps: int | Sequence[int] = 0,
     lr: float = 1e-3,
     warmup: int = 0,
-    framework: str = "torch",
+    framework: str | None = None,
     report: Callable[[], None] = lambda: None,
 ) -> Flow:
     """Measure a stack: the stream, its branches, its gradients, the skip path alone, the tokens' cosine.
@@ -55,7 +55,7 @@ def flow(
         task: `text` or `copy`: real tokens go in; needed for the probe `loss` and for training steps.
         steps: training steps to look at: a number n for 0, 1, 2, 5, 10 ... up to n, or the steps themselves.
         lr, warmup: of the training run.
-        framework: `torch`.
+        framework: `torch` or `flax`; None for a model's own, and for PyTorch.
         report: called after each pass, for a progress bar.
 
     Returns:
@@ -70,6 +70,7 @@ def flow(
     if min(batch, tokens) < 1:
         raise ValueError(f"batch and tokens are at least 1, not {batch!r} and {tokens!r}")
     chosen = _seeds(seeds)
+    framework = framework_of(what) if framework is None else framework
     frame = room(framework)
     trains = max(wanted) > 0
     if task is None and (trains or probe == "loss"):
@@ -109,7 +110,7 @@ def flow(
         passes=found,
         growth=growth(at_start),
         findings=findings(found, spec, probe, max(wanted)),
-        environment=environment(framework),
+        environment=environment(*packages(framework)),
     )
 
 

@@ -24,7 +24,7 @@ class Entry:
         spec: what is trained; its seed is the run's, and orders the data too.
         task, path: what it is trained on: a task's name, and the user's text if there is one.
         steps, lr, warmup, batch, optimiser: as in training.
-        framework: `torch`.
+        framework: `torch` or `flax`.
     """
 
     spec: Spec

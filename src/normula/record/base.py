@@ -33,10 +33,10 @@ class Environment:
     device: str
 
 
-def environment(framework: str, device: str = "cpu") -> Environment:
-    """This machine and what is installed on it."""
+def environment(*packages: str, device: str = "cpu") -> Environment:
+    """This machine and what is installed on it: normula, numpy and these packages."""
     versions = {}
-    for package in ("normula", "numpy", framework):
+    for package in ("normula", "numpy", *packages):
         try:
             versions[package] = version(package)
         except PackageNotFoundError:

@@ -148,3 +148,20 @@ class Flow:
     def training_steps(self) -> tuple[int, ...]:
         """The training steps that were measured."""
         return tuple(sorted({one.training_step for one in self.passes}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """One forward and backward pass, of which only what was asked for is kept.
+
+    Attributes:
+        loss: mean cross-entropy, in nats.
+        input_gradient: norm over B, T and D of the loss's gradient with respect to the embedded input.
+        gradients: norms of the gradients of the weights asked for, in their order.
+        variances: of the stream over D, mean over B and T, before the first layer and after each.
+    """
+
+    loss: float
+    input_gradient: float
+    gradients: tuple[float, ...]
+    variances: tuple[float, ...]

@@ -10,8 +10,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from normula.formula import Formula
+from normula.formula.open import changes_stream, closing_norm
 from normula.formula.run import Runner, number
-from normula.formula.tree import Gain
+from normula.formula.tree import Call, Gain
 from normula.formula.words import INNER, STEP
 from normula.spec.parameters import BUILT_IN, Parameter, norm_kind, parameters
 from normula.spec.spec import Spec
@@ -89,6 +90,20 @@ def plan(spec: Spec, given: Collection[str] = (), decoder_layers: int | None = N
         parameters=own,
         sublayers_total=total,
     )
+
+
+def ending(written: Plan) -> tuple[Step, Call] | None:
+    """The norm that all that leaves the stack has gone through last, and its step, if there is one."""
+    for step in (written.final, written.layers[-1][-1]):
+        if changes_stream(step.formula.tree):
+            norm = closing_norm(step.formula.tree)
+            return None if norm is None else (step, norm)
+    return None
+
+
+def point_name(step: Step, place: int) -> str:
+    """What a statement that makes a new x is called in a measurement: its sublayer, or its number in the layer."""
+    return step.prefix.split(".")[-1] if step.word else str(place)
 
 
 def _check_depths(spec: Spec, symbols: Mapping[str, float]) -> None:

@@ -3,32 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 
 from normula.data import Batch
+from normula.record import Start
 from normula.spec import Spec
 from normula.torch.build import build
 from normula.torch.train import OPTIMISERS, loss
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Start:
-    """One forward and backward pass, of which only what was asked for is kept.
-
-    Attributes:
-        loss: mean cross-entropy, in nats.
-        input_gradient: norm over B, T and D of the loss's gradient with respect to the embedded input.
-        gradients: norms of the gradients of the weights asked for, in their order.
-        variances: of the stream over D, mean over B and T, before the first layer and after each.
-    """
-
-    loss: float
-    input_gradient: float
-    gradients: tuple[float, ...]
-    variances: tuple[float, ...]
 
 
 def start(spec: Spec, batch: Batch, weights: Sequence[str] = ()) -> Start:

@@ -15,12 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from normula.formula.run import Runner
-from normula.formula.text import calls, is_number, names
-from normula.formula.tree import Binary, Call, Expr, Gain, Name, Negative
+from normula.formula.open import Open, Terms
+from normula.formula.tree import Call, Gain
 from normula.formula.words import NORMS, STREAM, SUBLAYERS
 from normula.record import Pass, StepFlow, WeightFlow
 from normula.spec import Step
+from normula.spec.plan import ending, point_name
 from normula.torch.attention import Attention
 from normula.torch.context import Context
 from normula.torch.layer import FUNCTIONS
@@ -50,58 +50,24 @@ class Trace:
     last_norm: tuple[Norm, Tensor, Tensor] | None = None
 
 
-class _Open(Runner):
-    """Runs one step of a plan with the model's modules, and remembers the value of every part."""
+class _Open(Open):
+    """Runs one step of a plan with the model's modules, each point into the trace."""
 
     def __init__(self, model: Model, step: Step, trace: Trace, hold: bool, around: Context) -> None:
         super().__init__({**step.symbols, "step": around.training_step}, self._call, self._gain, FUNCTIONS)
         self.model, self.step, self.trace, self.hold, self.around = model, step, trace, hold, around
-        self.known: dict[int, Any] = {}
 
-    def value(self, expr: Expr, names: Mapping[str, Any]) -> Any:
-        if id(expr) not in self.known:
-            self.known[id(expr)] = super().value(expr, names)
-        return self.known[id(expr)]
+    def kept(self, x: Tensor) -> Tensor:
+        return _kept(x)
 
-    def statements(self, streams: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The streams after the step; each new x becomes a point of the trace."""
-        held: dict[str, Any] = dict(streams)
-        branches: set[str] = set()
-        numbers: set[str] = set()
-        for place, statement in enumerate(self.step.formula.tree.statements, start=1):
-            value = self.value(statement.value, held)
-            if is_number(statement.value, numbers):
-                numbers.add(statement.name)
-            elif statement.name == STREAM:
-                value = _kept(value)
-                self._point(place, statement.value, held, value, branches, numbers)
-            elif statement.name not in streams and _has_sublayer(statement.value, branches):
-                branches.add(statement.name)
-            held[statement.name] = value
-        return {name: held[name] for name in streams}
+    def point(self, place: int, before: Tensor, after: Tensor, branch: Tensor | None, skip: Tensor | None) -> None:
+        layer, name = int(self.step.symbols["l"]), point_name(self.step, place)
+        self.trace.points.append(Point(layer, name, before, after, branch, skip))
 
-    def _point(
-        self, place: int, expr: Expr, held: Mapping[str, Any], after: Tensor, branches: set[str], numbers: set[str]
-    ) -> None:
-        if not self.step.sublayers:
-            return
-        added, carried = _split(_inside_norms(expr, numbers), branches)
-        self.trace.points.append(
-            Point(
-                layer=int(self.step.symbols["l"]),
-                name=self.step.prefix.split(".")[-1] if self.step.word else str(place),
-                before=held[STREAM],
-                after=after,
-                branch=self._total(added, held),
-                skip=self._total(carried, held),
-            )
-        )
-
-    def _total(self, terms: list[tuple[int, Expr]], held: Mapping[str, Any]) -> Tensor | None:
-        """The sum of some terms, from the values that are already known."""
+    def total(self, terms: Terms, held: Mapping[str, Any]) -> Tensor | None:
         with torch.no_grad():
-            values = [sign * self.value(term, held) for sign, term in terms]
-            return sum(values[1:], values[0]).detach() if values else None
+            total: Tensor | None = super().total(terms, held)
+            return None if total is None else total.detach()
 
     def _call(self, what: Call, x: Tensor) -> Tensor:
         if what.word == "stop":
@@ -181,7 +147,7 @@ def _pass(
     around = model.around(start, mask)
 
     def run(step: Step, streams: dict[str, Tensor]) -> dict[str, Tensor]:
-        return _Open(model, step, trace, hold, around).statements(streams)
+        return _Open(model, step, trace, hold, around).statements(step.formula.tree, streams)
 
     streams = {STREAM: _kept(run(model.plan.embed, {STREAM: start})[STREAM])}
     first = streams[STREAM]
@@ -191,21 +157,12 @@ def _pass(
         for step in steps:
             streams = run(step, streams)
     output = _kept(model.read_out(run(model.plan.final, streams)[STREAM], mask))
-    if not _ends_in_norm(model):
+    if ending(model.plan) is None:
         trace.last_norm = None
     value = loss(output)
     if value.requires_grad:  # with the sublayers held, nothing may be left to differentiate
         torch.autograd.backward(value)
     return start, trace, output, value.item()
-
-
-def _ends_in_norm(model: Model) -> bool:
-    """Whether all that leaves the stack has gone through one last norm."""
-    final = model.plan.final.formula.tree.statements[-1].value
-    if final == Name(STREAM):
-        last = model.plan.layers[-1][-1].formula.tree
-        final = next(s.value for s in reversed(last.statements) if s.name == STREAM)
-    return isinstance(final, Call) and final.word in NORMS
 
 
 def _norm_passes(last: tuple[Norm, Tensor, Tensor] | None) -> float:
@@ -277,32 +234,3 @@ def _token_cosine(x: Tensor) -> float:
     # less each token with itself: 1, or 0 for a token of zeros, which is like no other
     pairs = units.sum(dim=1).square().sum(dim=-1) - units.square().sum(dim=(1, 2))
     return (pairs / (T * (T - 1))).mean().item()
-
-
-def _has_sublayer(expr: Expr, branches: set[str]) -> bool:
-    return any(call.word in SUBLAYERS for call in calls(expr)) or bool(names(expr) & branches)
-
-
-def _inside_norms(expr: Expr, numbers: set[str]) -> Expr:
-    """The sum under the norms and factors that lie on the whole of it."""
-    match expr:
-        case Call(word=word, argument=argument) if word in NORMS:
-            return _inside_norms(argument, numbers)
-        case Binary(op="*", left=left, right=right) if is_number(left, numbers):
-            return _inside_norms(right, numbers)
-        case Binary(op="/", left=left):
-            return _inside_norms(left, numbers)
-    return expr
-
-
-def _split(expr: Expr, branches: set[str], sign: int = 1) -> tuple[list[tuple[int, Expr]], list[tuple[int, Expr]]]:
-    """The terms of a sum with a sublayer in them, and those without."""
-    match expr:
-        case Binary(op="+" | "-" as op, left=left, right=right):
-            first = _split(left, branches, sign)
-            second = _split(right, branches, sign if op == "+" else -sign)
-            return first[0] + second[0], first[1] + second[1]
-        case Negative(value=value):
-            return _split(value, branches, -sign)
-    term: list[tuple[int, Expr]] = [(sign, expr)]
-    return (term, []) if _has_sublayer(expr, branches) else ([], term)

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from normula.data import Task
+from normula.data import Task, random_direction, random_input
 from normula.record import Pass
 from normula.spec import Spec
 from normula.torch.build import build
@@ -80,10 +80,8 @@ def _input(
     if task is not None:
         data = next(task.batches(seed + 1000, batch))  # not the first batch that training sees
         return torch.from_numpy(data.inputs), torch.from_numpy(data.targets)
-    random = np.random.default_rng([seed, 3])
-    if spec.vocab is not None:
-        return torch.from_numpy(random.integers(0, spec.vocab, (batch, tokens))), None
-    return torch.tensor(random.standard_normal((batch, tokens, spec.width)), dtype=torch.get_default_dtype()), None
+    x = torch.from_numpy(random_input(spec, seed, batch, tokens))
+    return (x if spec.vocab is not None else x.to(torch.get_default_dtype())), None
 
 
 def probe_loss(probe: str, seed: int, targets: Tensor | None) -> Loss:
@@ -95,8 +93,7 @@ def probe_loss(probe: str, seed: int, targets: Tensor | None) -> Loss:
         return lambda output: F.cross_entropy(output.flatten(0, 1).float(), targets.flatten())
 
     def random(output: Tensor) -> Tensor:
-        direction = torch.tensor(np.random.default_rng([seed, 4]).standard_normal(output.shape), dtype=output.dtype)
-        unit = (direction / torch.linalg.vector_norm(direction)).to(output.device)
-        return torch.sum(output * unit)
+        direction = torch.from_numpy(random_direction(tuple(output.shape), seed))
+        return torch.sum(output * direction.to(output.device, output.dtype))
 
     return random

@@ -73,7 +73,7 @@ def _update(placed: Placement, depth: int, optimiser: str, lr: float, branches: 
     spec = language(placed, depth, width=64, hidden=128, heads=2)
     roles = {name: parameter.role.kind for name, parameter in plan(spec).parameters.items()}
     weights = [name for name, kind in roles.items() if kind in ("matrix", "writer")] if branches else None
-    value: float = room("torch").one_step_update(spec, random_tokens(0), optimiser=optimiser, lr=lr, weights=weights)
+    value: float = room().one_step_update(spec, random_tokens(0), optimiser=optimiser, lr=lr, weights=weights)
     return value
 
 
