@@ -60,8 +60,7 @@ def init(network: Network, *, seed: int | None = None, key: Array | None = None,
         tree = _drawn(network, key, dtype)
     else:
         spec = network.spec if seed is None else replace(network.spec, seed=seed)
-        tree = to_tree(network, initial_weights(spec, given=network.given))
-        tree = jax.tree.map(lambda array: array.astype(dtype), tree)
+        tree = to_tree(network, initial_weights(spec, given=network.given), dtype)
     return _with_given(network, tree, jax.random.key(0) if key is None else key, dtype)
 
 

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from normula.flax.network import Network, inside
@@ -77,13 +78,12 @@ def leaves(network: Network) -> Iterator[Leaf]:
             yield Leaf((group.name, *path[2:]), names, parameter, True, is_matrix)
 
 
-def to_tree(network: Network, arrays: Mapping[str, Any]) -> Tree:
-    """The tree of a network from the plan's arrays by name."""
+def to_tree(network: Network, arrays: Mapping[str, Any], dtype: Any = None) -> Tree:
+    """The tree of a network from the plan's arrays by name, in their own type or in another."""
     tree: Tree = {}
     for leaf in leaves(network):
-        own = [jnp.asarray(arrays[name]) for name in leaf.names]
-        own = [jnp.swapaxes(array, -1, -2) for array in own] if leaf.is_matrix else own
-        put(tree, leaf.path, jnp.stack(own) if leaf.stacked else own[0])
+        own = np.stack([arrays[name] for name in leaf.names]) if leaf.stacked else np.asarray(arrays[leaf.names[0]])
+        put(tree, leaf.path, jnp.asarray(np.swapaxes(own, -1, -2) if leaf.is_matrix else own, dtype))
     return tree
 
 
