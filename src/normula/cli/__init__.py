@@ -12,6 +12,7 @@ from importlib import import_module
 COMMANDS = {
     "list": "the named placements",
     "explain": "what a placement or a formula does: drawing, skip path, paper, advice",
+    "read": "the formula of a model that exists, read from what runs",
     "compare": "placements side by side: drawn, measured, trained against each other, with a verdict",
     "flow": "what a stack does to signal and gradient, by depth",
     "claims": "statements of the literature, each measured, with a verdict",

@@ -82,8 +82,10 @@ def to_tree(network: Network, arrays: Mapping[str, Any], dtype: Any = None) -> T
     """The tree of a network from the plan's arrays by name, in their own type or in another."""
     tree: Tree = {}
     for leaf in leaves(network):
-        own = np.stack([arrays[name] for name in leaf.names]) if leaf.stacked else np.asarray(arrays[leaf.names[0]])
-        put(tree, leaf.path, jnp.asarray(np.swapaxes(own, -1, -2) if leaf.is_matrix else own, dtype))
+        first = arrays[leaf.names[0]]
+        xp = jnp if isinstance(first, Array) else np  # what is no JAX array is put together before it becomes one
+        own = xp.stack([arrays[name] for name in leaf.names]) if leaf.stacked else xp.asarray(first)
+        put(tree, leaf.path, jnp.asarray(xp.swapaxes(own, -1, -2) if leaf.is_matrix else own, dtype))
     return tree
 
 

@@ -39,7 +39,7 @@ def page(comparison: Comparison, *, command: str | None = None) -> str:
     pairs = [(one, flows[one.name]) for one in contestants if one.name in flows]
     bars = training.share_bars(comparison)
     return (
-        _templates()
+        templates()
         .get_template("comparison.html.j2")
         .render(
             comparison=comparison,
@@ -70,7 +70,8 @@ def page(comparison: Comparison, *, command: str | None = None) -> str:
     )
 
 
-def _templates() -> Environment:
+def templates() -> Environment:
+    """The templates of all pages."""
     templates = Environment(
         loader=PackageLoader("normula.report"),
         autoescape=True,

@@ -1,5 +1,6 @@
 """PyTorch: build, measure and train what a spec says."""
 
+from normula.torch import sources
 from normula.torch.build import BUILDERS, build
 from normula.torch.capture import capture, values
 from normula.torch.context import Cache
@@ -22,6 +23,7 @@ __all__ = [
     "passes",
     "popular",
     "save",
+    "sources",
     "start",
     "train",
     "values",

@@ -1,0 +1,62 @@
+"""`read`: what any model does to its residual stream, as a formula."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from normula.framework import room
+from normula.read.reading import reading_of
+from normula.record.reading import Reading
+
+__all__ = ["Reading", "read"]
+
+PASSES = 3
+"""How often a model is recorded: the first pass may fill caches that later ones find."""
+
+
+def read(model: Any, *args: Any, **kwargs: Any) -> Reading:
+    """What a model does to its residual stream.
+
+    One ordinary forward pass is recorded, operator by operator, with the model's parameters randomised where they
+    are not generic; formulas are found in what was computed, never in names, and each is replayed on real tensors
+    before it is said. The model is as it was afterwards.
+
+    Args:
+        model: a PyTorch module.
+        args, kwargs: example arguments of its forward.
+
+    Raises:
+        ValueError: no room can read such a model.
+        Exception: whatever the forward raises.
+
+    Example:
+        >>> import torch
+        >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        >>> read(layer, torch.randn(2, 3, 8)).stages[0].block
+        'x = norm(x + attn(x)); x = norm(x + mlp(x))'
+    """
+    there = room(framework_of(model))
+    for _ in range(PASSES):
+        program = there.capture(model, args, kwargs)
+        reading = reading_of(program, lambda keep: there.values(program, model, args, kwargs, keep))  # noqa: B023
+        if reading is not None:
+            return reading
+    raise ValueError(
+        "Each forward pass of this model computes something else, so no reading of it can be proved. "
+        "Pass arguments that make it repeatable."
+    )
+
+
+def framework_of(model: Any) -> str:
+    """The framework that a model is written in, by the modules that its classes come from.
+
+    Raises:
+        ValueError: it is written in none that can be read.
+    """
+    homes = {kind.__module__.split(".")[0] for kind in type(model).__mro__}
+    if "torch" in homes:
+        return "torch"
+    raise ValueError(
+        f"A model that can be read is a torch.nn.Module, not {type(model).__module__}.{type(model).__qualname__}. "
+        "Pass the module itself, then example arguments of its forward."
+    )

@@ -1,0 +1,379 @@
+"""What a value is made of, from values of the stream: the graph between them, taken apart where everything passes.
+
+Between a value of the stream and the end of a branch, some nodes lie on every way: single norms, factors and
+products are read one by one there; what lies between two such nodes is one piece.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from normula.read.expression import (
+    Applied,
+    Expression,
+    Gained,
+    Normed,
+    Scaled,
+    Stream,
+    Total,
+    Unknown,
+    parts,
+    rebuilt,
+    walk,
+)
+from normula.read.graph import Graph
+from normula.read.stream import Residual, Term, terms_of
+from normula.read.strip import Step, step_down
+from normula.read.sublayers import is_complete, kind_of, queries_and_keys
+
+FAR: Final = 24
+"""How many values of the stream back a branch may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """From one node on every way to the next: its end, what is between, and the single step that it is, if any."""
+
+    start: int
+    end: int
+    inside: tuple[int, ...]
+    step: Step | None
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        return (*self.inside, self.end)
+
+
+class Branches:
+    """Reads values as expressions.
+
+    Args:
+        graph: the program.
+        known: the values of the stream, in order; expressions end there.
+        sums: the residual sums of the program: one inside a sublayer that adds a whole sublayer is not understood.
+        within: a sum that is being taken apart: what is made of its terms together is not read once more.
+    """
+
+    def __init__(self, graph: Graph, known: Sequence[int], sums: Mapping[int, Residual], within: int = -1) -> None:
+        self.graph = graph
+        self.sums = sums
+        self.within = within
+        self.known = list(known)
+        self._set = set(known)
+
+    def read(self, node: int) -> Expression:
+        """What a value is made of."""
+        if node in self._set:
+            return Stream(node)
+        step = step_down(self.graph, node)
+        if step is not None and step.how != "batchnorm":
+            return _stepped(node, step, self.read(step.below))
+        if self.graph.kind(node) in ("add", "sub"):
+            return self.sum(node, terms_of(self.graph, node))
+        return self._sublayer((node,))
+
+    def sum(self, node: int, terms: Sequence[Term]) -> Expression:
+        """A sum of terms; those that share a product are one sublayer, and constants are left out."""
+        flowing = [term for term in terms if not self.graph.is_constant(term.node) or self._carries(term.node)]
+        read = [(term, self.read(term.node)) for term in flowing]
+        groups: list[list[tuple[Term, Expression]]] = []
+        for term, expression in read:
+            joined = [group for group in groups if any(self._share(expression, other) for _, other in group)]
+            groups = [group for group in groups if group not in joined]
+            groups.append([one for group in joined for one in group] + [(term, expression)])
+        together = [group for group in groups if len(group) > 1]
+        if any(_reads_outside(expression) for group in together for _, expression in group):
+            return Unknown(node, "terms that were computed together, one of them with the stream in it")
+        if len(groups) == 1 and together:
+            whole = node != self.within
+            return self._sublayer((node,)) if whole else Unknown(node, "terms that were computed together")
+        found: list[Expression] = []
+        for group in groups:
+            if len(group) > 1:
+                if any(term.sign < 0 for term, _ in group):
+                    return Unknown(node, "a difference of values that were computed together")
+                found.append(self._sublayer(tuple(term.node for term, _ in group)))
+            else:
+                term, expression = group[0]
+                found.append(expression if term.sign > 0 else Scaled(-1.0, expression))
+        found = _merged_pools(_merged_experts(found))
+        return found[0] if len(found) == 1 else Total(node, tuple(found))
+
+    def _carries(self, node: int) -> bool:
+        """Whether a term carries a value of the stream."""
+        return any(self._leads_to(node, one) for one in self.known)
+
+    def _leads_to(self, node: int, start: int) -> bool:
+        """Whether a term carries a value."""
+        while node > start:
+            step = step_down(self.graph, node)
+            if step is None:
+                return False
+            node = step.below
+        return node == start
+
+    def _share(self, one: Expression, other: Expression) -> bool:
+        """Whether two terms are parts of one sublayer: they share a product, and not the whole."""
+        return any(
+            first != second and self._made_of(first) & self._made_of(second)
+            for first in walk(one)
+            if isinstance(first, Applied)
+            for second in walk(other)
+            if isinstance(second, Applied)
+        )
+
+    def _made_of(self, applied: Applied) -> set[int]:
+        """The products and mixers that a sublayer is computed with."""
+        return {one for one in applied.nodes if self.graph.is_mixing(one) or self.graph.is_data_product(one)}
+
+    # ---- sublayers
+
+    def _sublayer(self, ends: tuple[int, ...]) -> Expression:
+        """The expression that ends in a sublayer."""
+        base = self._base(ends)
+        if base is None:
+            return Unknown(ends[0], "a value that was not computed from the stream")
+        return self._series(base, ends)
+
+    def _base(self, ends: tuple[int, ...]) -> int | None:
+        """The last value of the stream that a value was computed from."""
+        earlier = [one for one in self.known if one < min(ends)]
+        for base in reversed(earlier[-FAR:]):
+            if all(self.graph.between(base, end) for end in ends):
+                return base
+        return None
+
+    def _series(self, base: int, ends: tuple[int, ...]) -> Expression:
+        pieces = self._pieces(base, ends)
+        current: Expression = Stream(base)
+        gathered: list[_Piece] = []
+        for place, piece in enumerate(pieces):
+            if not gathered and not piece.inside and self.graph.kind(piece.end) == "join":
+                continue  # joined with what is not of this stream
+            if not gathered and piece.step is not None and piece.step.how != "batchnorm":
+                current = _stepped(piece.end, piece.step, current)
+                continue
+            inner = self._inner_sum(piece)
+            if inner is not None:
+                current = self._closed(gathered, current)
+                gathered = []
+                current = rebuilt(inner, lambda part: current if part == Stream(piece.start) else part)  # noqa: B023
+                continue
+            if gathered and self._attends(piece) and self._convolves(gathered):
+                current = self._closed(gathered, current)
+                gathered = []
+            if gathered and self._divides(piece, gathered, pieces[place + 1 :]):
+                current = Normed(piece.end, self._closed(gathered, current))
+                gathered = []
+                continue
+            gathered.append(piece)
+        return self._closed(gathered, current, ends)
+
+    def _divides(self, piece: _Piece, before: Sequence[_Piece], after: Sequence[_Piece]) -> bool:
+        """Whether a norm in a branch stands between two sublayers, not inside one."""
+        if piece.step is None or piece.step.how != "norm":
+            return False
+        done = any(self.graph.is_mixing(one) for part in before for one in part.nodes)
+        return done and is_complete(self.graph, [one for part in after for one in part.nodes])
+
+    def _attends(self, piece: _Piece) -> bool:
+        return any(self.graph.kind(one) in ("softmax", "attention") for one in piece.nodes)
+
+    def _convolves(self, gathered: Sequence[_Piece]) -> bool:
+        """Whether a convolution over tokens stands by itself before attention."""
+        nodes = tuple(one for piece in gathered for one in piece.nodes)
+        return kind_of(self.graph, gathered[0].start, nodes) == "conv"
+
+    def _inner_sum(self, piece: _Piece) -> Expression | None:
+        """A residual sum inside a branch: what is carried, with a whole sublayer added to it."""
+        if self.graph.kind(piece.end) not in ("add", "sub") or not piece.inside or piece.end == self.within:
+            return None
+        terms = terms_of(self.graph, piece.end)
+        carries = any(self._leads_to(term.node, piece.start) for term in terms)
+        if not (carries or any(self.graph.kind(one) in ("softmax", "attention") for one in piece.inside)):
+            return None
+        if not is_complete(self.graph, list(piece.nodes)):
+            return None
+        inside = Branches(self.graph, [piece.start], self.sums, piece.end)
+        total = inside.sum(piece.end, terms)
+        if not isinstance(total, Total) or any(isinstance(part, Unknown) for part in walk(total)):
+            return None
+        carried = [term for term in total.terms if not any(isinstance(part, Applied) for part in walk(term))]
+        others = [term for term in total.terms if term not in carried]
+        whole = all(self._is_whole(term) for term in others)
+        narrow = any(self._is_attention(term) for term in others) and all(
+            self._is_whole(term) or self._is_linear(term) for term in others
+        )
+        return total if (carried and whole) or narrow else None
+
+    def _is_whole(self, expression: Expression) -> bool:
+        last = next((part for part in reversed(list(walk(expression))) if isinstance(part, Applied)), None)
+        if last is None or not any(self.graph.is_product(one) for one in last.nodes):
+            return False
+        return is_complete(self.graph, list(last.nodes)) and self._ends_in_product(last.ends)
+
+    def _ends_in_product(self, ends: tuple[int, ...]) -> bool:
+        for end in ends:
+            while (step := step_down(self.graph, end)) is not None and step.how in (
+                "view",
+                "shift",
+                "number",
+                "batchnorm",
+            ):
+                end = step.below
+            if not self.graph.is_product(end):
+                return False
+        return True
+
+    def _is_attention(self, expression: Expression) -> bool:
+        return any(isinstance(part, Applied) and part.kind in ("attn", "cross") for part in walk(expression))
+
+    def _is_linear(self, expression: Expression) -> bool:
+        applied = [part for part in walk(expression) if isinstance(part, Applied)]
+        products = [one for part in applied for one in part.nodes if self.graph.is_mixing(one)]
+        return len(applied) == 1 and len(products) == 1
+
+    def _closed(self, gathered: Sequence[_Piece], value: Expression, ends: tuple[int, ...] = ()) -> Expression:
+        """The pieces that were gathered as one sublayer of a value."""
+        if not gathered:
+            return value
+        entry = gathered[0].start
+        nodes = tuple(one for piece in gathered for one in piece.nodes if one >= 0)
+        ends = ends or (gathered[-1].end,)
+        ways = {entry, *(piece.end for piece in gathered)}
+        inner = next((one for one in ways - {*ends} if self._adds_whole(one, ways)), None)
+        if inner is not None:
+            return Unknown(inner, "a stream of its own inside a sublayer")
+        if (other := self._other_stream(entry, nodes)) is not None:
+            return Unknown(other, "another stream, added inside a sublayer")
+        kind = kind_of(self.graph, entry, nodes)
+        if kind is None:
+            return Unknown(ends[0], "a step that no sublayer takes")
+        if kind == "attn" and (sides := queries_and_keys(self.graph, nodes)) is not None:
+            entry, value = self._query_entry(entry, sides, value)
+        return Applied(kind, ends, entry, nodes, value, (1.0,) * len(ends))
+
+    def _adds_whole(self, node: int, ways: set[int]) -> bool:
+        """Whether a node is a residual sum, on every way as its root is, that adds a whole sublayer."""
+        one = self.sums.get(node)
+        if one is None or one.root not in ways:
+            return False
+        for term in one.terms:
+            if term is not one.carried and self._ends_in_product((term.node,)):
+                way = self.graph.between(one.root, term.node)
+                if way and is_complete(self.graph, way[1:]):
+                    return True
+        return False
+
+    def _other_stream(self, entry: int, nodes: tuple[int, ...]) -> int | None:
+        """A residual sum from elsewhere that is added to what a sublayer computes."""
+        inside = {entry, *nodes}
+        for one in nodes:
+            if self.graph.kind(one) in ("add", "sub"):
+                for side in self.graph.inputs(one):
+                    while side not in inside and side not in self.sums and (step := step_down(self.graph, side)):
+                        side = step.below
+                    if side not in inside and side in self.sums:
+                        return side
+        return None
+
+    def _query_entry(self, entry: int, sides: tuple[int, int], value: Expression) -> tuple[int, Expression]:
+        """What queries and keys are both projected from, where values are read from before that: a bottleneck."""
+        if not all(self.graph.between(entry, side) for side in sides):
+            return entry, value
+        inside = Branches(self.graph, [entry], self.sums)
+        for piece in reversed(self._pieces(entry, sides)[:-1]):
+            if piece.step is not None and piece.step.how in ("norm", "gain"):
+                found = inside.read(piece.end)
+                if not any(isinstance(part, Unknown) for part in walk(found)):
+                    return piece.end, rebuilt(found, lambda part: value if part == Stream(entry) else part)
+        return entry, value
+
+    def _pieces(self, base: int, ends: tuple[int, ...]) -> list[_Piece]:
+        """The graph from a value of the stream to the ends of a branch, divided at the nodes on every way."""
+        way = sorted(set().union(*(self.graph.between(base, end) for end in ends)))
+        on_way = set(way)
+        last: dict[int, int] = {}
+        for number in way:
+            for one in self.graph.inputs(number):
+                if one in on_way:
+                    last[one] = number
+        if len(ends) > 1:
+            for end in ends:
+                last[end] = 1 << 60
+        pieces: list[_Piece] = []
+        start, reach = base, last.get(base, base)
+        inside: list[int] = []
+        for number in way[1:]:
+            if reach <= number:
+                step = None if inside else self._single(start, number)
+                pieces.append(_Piece(start, number, tuple(inside), step))
+                start, inside = number, []
+            else:
+                inside.append(number)
+            reach = max(reach, last.get(number, number))
+        if inside:
+            pieces.append(_Piece(start, inside[-1], tuple(inside[:-1]), None))
+        return pieces
+
+    def _single(self, start: int, end: int) -> Step | None:
+        step = step_down(self.graph, end)
+        return step if step is not None and step.below == start else None
+
+
+def _stepped(node: int, step: Step, value: Expression) -> Expression:
+    match step.how:
+        case "number":
+            return Scaled(step.factor, value)
+        case "gain":
+            return Gained(step.node, node, value)
+        case "norm":
+            return Normed(node, value)
+        case "shift" if step.factor < 0:
+            return Scaled(-1.0, value)
+    return value
+
+
+def _reads_outside(expression: Expression) -> bool:
+    """Whether an expression has the stream in it other than through a sublayer."""
+    if isinstance(expression, Applied):
+        return False
+    return isinstance(expression, Stream) or any(_reads_outside(part) for part in parts(expression))
+
+
+def _merged_experts(terms: list[Expression]) -> list[Expression]:
+    """Routed and shared experts that read the same value are one mixture of experts."""
+    found: list[Expression] = []
+    for term in terms:
+        twin = next((place for place, other in enumerate(found) if _are_experts(term, other)), None)
+        if twin is None:
+            found.append(term)
+        else:
+            other = found[twin]
+            assert isinstance(other, Applied)
+            assert isinstance(term, Applied)
+            nodes = tuple(sorted({*other.nodes, *term.nodes}))
+            found[twin] = replace(
+                other, kind="moe", ends=(*other.ends, *term.ends), nodes=nodes, signs=(*other.signs, *term.signs)
+            )
+    return found
+
+
+def _are_experts(one: Expression, other: Expression) -> bool:
+    if not isinstance(one, Applied) or not isinstance(other, Applied) or one.value != other.value:
+        return False
+    return {one.kind, other.kind} <= {"moe", "mlp"} and "moe" in (one.kind, other.kind)
+
+
+def _merged_pools(terms: list[Expression]) -> list[Expression]:
+    """A pooling mixer less what it reads is one mixer, as long as that is not the stream itself: pool(n) - n."""
+    found = list(terms)
+    for pool in terms:
+        if isinstance(pool, Applied) and pool.kind == "pool" and isinstance(pool.value, Normed):
+            less = Scaled(-1.0, pool.value)
+            if less in found and pool in found:
+                found[found.index(pool)] = replace(pool, ends=(*pool.ends, pool.entry), signs=(*pool.signs, -1.0))
+                found.remove(less)
+    return found

@@ -1,0 +1,224 @@
+"""From a program to its streams: chains of residual sums that are stacks of layers, each layer with its formula.
+
+What is left over must be accounted for: attention that is in no layer and no head, a step without a skip, a layer
+that begins with what was not read, make the layers around them unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from normula.read.chain import Chain, Event, chains
+from normula.read.edges import embed_norms, final_norms
+from normula.read.expression import Applied, Normed, Unknown, walk
+from normula.read.graph import Graph
+from normula.read.layers import Layer, Layers, layers
+from normula.read.norms import with_norms
+from normula.read.spell import Spelling
+from normula.read.stream import residuals
+from normula.read.strip import step_down
+from normula.read.sublayers import scores_of
+from normula.read.transitions import connected
+from normula.record.program import Program
+from normula.record.reading import UNKNOWN, Proof
+
+
+@dataclass(slots=True)
+class ReadLayer:
+    """A layer on its way to a reading."""
+
+    layer: Layer
+    spelling: Spelling
+    text: str
+    seen: str
+    proof: Proof = "not replayed"
+
+
+@dataclass(slots=True)
+class ReadChain:
+    """A stream on its way to a reading."""
+
+    cut: Layers
+    layers: list[ReadLayer]
+    embed: tuple[int, ...]
+    final: tuple[int, ...]
+    stages: list[list[ReadLayer]] = field(default_factory=list)
+
+
+def analysed(program: Program) -> tuple[Graph, list[ReadChain]]:
+    """The streams of a program with their layers, before any proof."""
+    graph = with_norms(Graph(program))
+    result: list[ReadChain] = []
+    sums, skips = residuals(graph)
+    kinds: set[int] = set()
+    found = chains(graph, sums, skips)
+    for chain in _without_heads(graph, connected(graph, _stacks(graph, found), sums, skips)):
+        cut = layers(graph, chain, frozenset(kinds))
+        kinds |= {program.calls[layer.call].kind for layer in cut.layers if layer.call >= 0 and len(cut.layers) > 1}
+        read = [_not_understood(graph, event) for event in cut.before if _replaces(event)]
+        for layer in cut.layers:
+            spelling = Spelling(graph, layer.events)
+            read.append(ReadLayer(layer, spelling, spelling.text, spelling.seen))
+        for one, after in pairwise(read):
+            if _is_unknown(one.layer.events[-1]) and after.text != UNKNOWN:
+                after.text, after.seen = UNKNOWN, one.seen
+        if _starts_inside(graph, cut):
+            first = read[-len(cut.layers)]
+            first.text, first.seen = UNKNOWN, "a layer that begins with what is not understood"
+        if _is_joined(graph, chain):
+            for one in read:
+                one.text, one.seen = UNKNOWN, "another stream is added to this one after the last layer"
+        earlier = {part.norm for one in result for event in events_of(one) for part in _norms_of(event)}
+        embed = tuple(norm for norm in embed_norms(graph, cut) if norm not in earlier)
+        result.append(ReadChain(cut, read, embed, final_norms(cut)))
+    _cover(graph, result, found)
+    return graph, result
+
+
+def _replaces(event: Event) -> bool:
+    """Whether an event outside layers is more than a norm of the stream."""
+    return not event.is_sum and any(isinstance(part, Applied | Unknown) for part in walk(event.value))
+
+
+def events_of(one: ReadChain) -> list[Event]:
+    """The events of a stream, in its layers and outside."""
+    return [*one.cut.before, *(event for layer in one.cut.layers for event in layer.events), *one.cut.after]
+
+
+def _norms_of(event: Event) -> list[Normed]:
+    return [part for part in walk(event.value) if isinstance(part, Normed)]
+
+
+def _is_unknown(event: Event) -> bool:
+    return any(isinstance(part, Unknown) for part in walk(event.value))
+
+
+def _not_understood(graph: Graph, event: Event, seen: str = "") -> ReadLayer:
+    """A step of the stream that is in no layer."""
+    spelling = Spelling(graph, [event])
+    seen = seen or f"outside of any layer, the stream is replaced without a skip: {spelling.text}"
+    return ReadLayer(Layer((event,), graph.path(event.node)), spelling, UNKNOWN, seen)
+
+
+def _starts_inside(graph: Graph, cut: Layers) -> bool:
+    """Whether the first layer's module does something to the stream before its first sum that was not read."""
+    first = cut.layers[0]
+    start = first.events[0].base
+    whole = first.call <= 0 or graph.kind(start) in ("input", "parameter", "constant", "lookup", "norm")
+    return not whole and len(cut.layers) > 1 and first.call in graph.calls(start)
+
+
+def _is_joined(graph: Graph, chain: Chain) -> bool:
+    """Whether something that flows beside the stream is added to what comes out of its last layer."""
+    stack, seen = [chain.last, *(event.node for event in chain.after)], {chain.last}
+    while stack:
+        node = stack.pop()
+        for user in graph.users[node]:
+            step = step_down(graph, user)
+            if step is not None and step.below == node and step.how in ("view", "number", "shift", "norm"):
+                if user not in seen:
+                    seen.add(user)
+                    stack.append(user)
+            elif graph.kind(user) in ("add", "sub") and graph[user].size == graph[node].size:
+                others = [one for one in graph.inputs(user) if one != node]
+                if any(not graph.is_constant(one) and not graph.between(chain.last, one) for one in others):
+                    return True
+    return False
+
+
+def _cover(graph: Graph, found: list[ReadChain], chains: Sequence[Chain]) -> None:
+    """Attention that is in no layer, and is not a head that pools the last one's output, is not understood."""
+    covered = {one for chain in chains for part in _applied(chain) for one in part.nodes}
+    events = [event for one in found for event in events_of(one)]
+    covered |= {one for event in events for part in sublayers_of(event) for one in part.nodes}
+    last = max((one.layers[-1].layer.events[-1].node for one in found), default=len(graph))
+    layers = [layer for one in found for layer in one.layers]
+    for node in range(len(graph)):
+        if not graph.alive[node] or node in covered or not _attends(graph, node):
+            continue
+        if node > last and _asks_itself(graph, node):
+            continue
+        seen = f"attention outside of any residual sum, in {graph.path(node) or 'the model'}"
+        holder = next(
+            (layer for layer in layers if layer.layer.call > 0 and layer.layer.call in graph.calls(node)), None
+        )
+        if holder is not None:
+            holder.text, holder.seen = UNKNOWN, seen
+        else:
+            event = Event(node, graph.inputs(node)[0], Unknown(node, seen), False)
+            if not found:
+                found.append(ReadChain(Layers((), (), ()), [], (), ()))
+            found[-1].layers.append(_not_understood(graph, event, seen))
+
+
+def _stacks(graph: Graph, found: Sequence[Chain]) -> list[Chain]:
+    """The chains that may be layers: no stem with bent sums, no second group of tokens, no tail of convolutions."""
+    kinds = [{part.kind for part in _applied(chain)} for chain in found]
+    last = max((place for place, one in enumerate(kinds) if one - {"conv", "ssm"}), default=len(found))
+    weights = [_weights(graph, chain) for chain in found]
+    result: list[Chain] = []
+    for place, chain in enumerate(found[: last + 1]):
+        is_bent = kinds[place] == {"conv"} and all(_is_bent(graph, event.node) for event in chain.events)
+        is_second = any(weights[place] <= other for at, other in enumerate(weights) if at != place)
+        is_decomposed = kinds[place] == {"pool"} and len(chain.events) == 1
+        if not (is_bent or is_decomposed or (is_second and weights[place])):
+            result.append(chain)
+    return result
+
+
+def _without_heads(graph: Graph, found: Sequence[Chain]) -> list[Chain]:
+    """The chains but those that only pool what came out of the one before."""
+    result: list[Chain] = []
+    for chain in found:
+        single = len([event for event in chain.events if event.is_sum]) == 1
+        if not (single and result and _is_pooled(graph, result[-1], chain)):
+            result.append(chain)
+    return result
+
+
+def _is_pooled(graph: Graph, before: Chain, chain: Chain) -> bool:
+    """Whether a chain is a head: an MLP on fewer tokens, which are means or answers to questions of the model's own."""
+    start, last = graph[chain.events[0].base], graph[before.last]
+    kinds = {part.kind for part in _applied(chain)}
+    if not start.shape or start.size * 2 > last.size or kinds != {"mlp"}:
+        return False
+    way = graph.between(before.last, chain.start)
+    return all(_asks_itself(graph, node) for node in way if _attends(graph, node))
+
+
+def _attends(graph: Graph, node: int) -> bool:
+    return graph.kind(node) == "attention" or bool(scores_of(graph, node))
+
+
+def _asks_itself(graph: Graph, node: int) -> bool:
+    """Whether the queries of an attention are the model's own, whatever it is given."""
+    if graph.kind(node) == "attention":
+        return not graph.given[graph.inputs(node)[0]]
+    return all(not graph.given[graph.inputs(product)[0]] for product in scores_of(graph, node))
+
+
+def _is_bent(graph: Graph, node: int) -> bool:
+    """Whether a value is only read through a nonlinearity."""
+    return bool(graph.users[node]) and all(graph.kind(user) == "pointwise" for user in graph.users[node])
+
+
+def _applied(chain: Chain) -> list[Applied]:
+    return [part for event in chain.events for part in sublayers_of(event)]
+
+
+def sublayers_of(event: Event) -> list[Applied]:
+    """The sublayers that an event runs."""
+    return [part for part in walk(event.value) if isinstance(part, Applied)]
+
+
+def _weights(graph: Graph, chain: Chain) -> set[tuple[str, int]]:
+    """The matrices of a chain's sublayers, each with the module call that it is used in the container of."""
+    return {
+        (name, graph.program.calls[graph[one].call].parent)
+        for part in _applied(chain)
+        for one in part.nodes
+        if graph.is_product(one)
+        for name in graph.parameters(graph.inputs(one)[1])
+    }

@@ -1,0 +1,148 @@
+"""PyTorch's side of reading: one ordinary forward pass, recorded as a Program below autograd."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from normula.record.program import Program
+from normula.torch.capture.recorder import Recorder
+from normula.torch.capture.scope import undisturbed
+from normula.torch.sources.meta import Affirming
+
+__all__ = ["capture", "values"]
+
+SEED: Final = 20_240_229
+"""Of every recorded pass, so that two of them compute the same."""
+
+
+def capture(model: nn.Module, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Program:
+    """What a forward pass of the model computes.
+
+    Args:
+        model: any module; it is not changed.
+        args, kwargs: of its forward; for a model on the meta device, tensors are moved there.
+
+    Raises:
+        Exception: whatever the forward raises.
+    """
+    args, kwargs = _placed(model, args), _placed(model, dict(kwargs or {}))
+    recorder, outputs = _run(model, args, kwargs, frozenset())
+    return Program(
+        nodes=tuple(recorder.nodes),
+        outputs=tuple(outputs),
+        calls=tuple(recorder.calls),
+        uncalled=tuple(
+            path for path, module in model.named_modules() if path not in recorder.called and _holds_vectors(module)
+        ),
+        fused=_takes_fast_path(model, args, kwargs),
+        real=not _is_meta(model),
+    )
+
+
+def values(
+    program: Program, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], keep: frozenset[int]
+) -> dict[int, np.ndarray] | None:
+    """The values of some nodes of `capture`'s Program, computed once more; None where the pass computes others.
+
+    A first pass may fill caches that a second one finds.
+
+    Raises:
+        ValueError: the model is on the meta device, where nothing has a value.
+    """
+    if not program.real:
+        raise ValueError("A model on the meta device computes no values. Read it with real weights, or a smaller twin.")
+    recorder, _ = _run(model, _placed(model, args), _placed(model, dict(kwargs)), keep)
+    same = len(recorder.nodes) == len(program.nodes) and all(
+        one.kind == other.kind and one.inputs == other.inputs and one.shape == other.shape
+        for one, other in zip(recorder.nodes, program.nodes, strict=True)
+    )
+    return recorder.kept if same else None
+
+
+def _run(model: nn.Module, args: Any, kwargs: Any, keep: frozenset[int]) -> tuple[Recorder, list[int]]:
+    """A recorded pass, and the nodes that it returned."""
+    inputs = [(f"{i}", tensor) for i, tensor in enumerate(_tensors(args))]
+    inputs += [(name, tensor) for name, value in kwargs.items() for tensor in _tensors(value)]
+    with undisturbed(model, SEED):
+        recorder = Recorder(model, inputs, keep)
+        try:
+            with Affirming(), recorder:
+                result = model(*args, **kwargs)
+        finally:
+            for parameter, before in recorder.overwritten:
+                parameter.data.copy_(before)
+    return recorder, list(dict.fromkeys(recorder.read(tensor) for tensor in _tensors(result)))
+
+
+def _holds_vectors(module: nn.Module) -> bool:
+    """Whether a module holds vectors and nothing else, as a norm does."""
+    parameters = list(module.parameters())
+    return bool(parameters) and not list(module.children()) and all(one.dim() == 1 for one in parameters)
+
+
+def _is_meta(model: nn.Module) -> bool:
+    return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
+
+
+def _placed(model: nn.Module, value: Any) -> Any:
+    """Copies of the inputs, where the model is: its forward may change them in place."""
+    device = torch.device("meta") if _is_meta(model) else None
+
+    def place(part: Any) -> Any:
+        if isinstance(part, Tensor):
+            return part.detach().clone() if device is None else part.detach().to(device)
+        if isinstance(part, list | tuple) and not hasattr(part, "_fields"):
+            return type(part)(place(one) for one in part)
+        if isinstance(part, dict):
+            return type(part)((key, place(one)) for key, one in part.items())
+        return part
+
+    return place(value)
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """The tensors of a nested value, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _tensors(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _tensors(part)
+    elif hasattr(value, "__dataclass_fields__"):
+        for name in value.__dataclass_fields__:
+            yield from _tensors(getattr(value, name, None))
+
+
+class _Names(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """The names of the operators that run."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        self.names.add(func._schema.name)
+        return func(*args, **(kwargs or {}))
+
+
+def _takes_fast_path(model: nn.Module, args: Any, kwargs: Any) -> bool:
+    """Whether without gradients the model would run PyTorch's fused encoder layers, which hide their modules."""
+    kinds = (nn.TransformerEncoderLayer, nn.MultiheadAttention)
+    ready = not model.training and torch.backends.mha.get_fastpath_enabled() and not _is_meta(model)
+    if not ready or not any(isinstance(module, kinds) for module in model.modules()):
+        return False
+    with undisturbed(model, SEED):
+        torch.backends.mha.set_fastpath_enabled(True)
+        with _Names() as seen:
+            model(*args, **kwargs)
+    return not seen.names.isdisjoint({"aten::_transformer_encoder_layer_fwd", "aten::_native_multi_head_attention"})

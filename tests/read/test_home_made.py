@@ -1,0 +1,167 @@
+"""Home-made models: what is written in an unusual way is read as what it is."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from normula.formula import Formula
+from normula.read import read
+from tests.read import models as m
+
+PRE = "x = x + attn(norm(x)); x = x + mlp(norm(x))"
+POST = "x = norm(x + attn(x)); x = norm(x + mlp(x))"
+
+STEPS = {
+    m.pre: PRE,
+    m.pre_in_place: PRE,
+    m.pre_by_views: PRE,
+    m.pre_by_chunks: PRE,
+    m.pre_in_windows: PRE,
+    m.post: POST,
+    m.sandwich: "x = x + norm(attn(norm(x))); x = x + norm(mlp(norm(x)))",
+    m.res_post: "x = x + norm(attn(x)); x = x + norm(mlp(x))",
+    m.parallel: "n = norm(x); x = x + attn(n) + mlp(n)",
+    m.parallel_two_norms: "x = x + attn(norm(x)) + mlp(norm(x))",
+    m.normed_skip: "n = norm(x); x = n + attn(n); n = norm(x); x = n + mlp(n)",
+    m.shared_norm: PRE,
+    m.rezero: "x = x + gain * attn(x); x = x + gain * mlp(x)",
+    m.layer_scale: "x = x + gain * attn(norm(x)); x = x + gain * mlp(norm(x))",
+    m.gain_on_skip: "x = gain * x + attn(norm(x)); x = gain * x + mlp(norm(x))",
+    m.deepnorm: "x = norm(1.8612 * x + attn(x)); x = norm(1.8612 * x + mlp(x))",
+    m.multiplied: "x = x + 0.22 * attn(norm(x)); x = x + 0.25 * mlp(norm(x))",
+    m.attn_only_normed: "x = x + attn(norm(x)); x = x + mlp(x)",
+}
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: step.__name__)
+def test_a_step_is_read_and_replayed(step: m.Step) -> None:
+    (stage,) = read(m.stack(step), m.stream()).stages
+    assert (stage.block, stage.layers, stage.proof) == (str(Formula(STEPS[step])), 2, "replayed")
+
+
+@pytest.mark.parametrize("before", [False, True])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("step", [m.pre, m.post, m.normed_skip], ids=lambda step: step.__name__)
+def test_norms_around_the_stack_are_told_from_those_of_its_layers(step: m.Step, before: bool, after: bool) -> None:
+    reading = read(m.stack(step, before=before, after=after), m.stream())
+    assert [stage.block for stage in reading.stages] == [str(Formula(STEPS[step]))]
+    assert (reading.embed_norm, reading.final_norm) == (before, after)
+
+
+@pytest.mark.parametrize(("centred", "kind"), [(True, "LayerNorm"), (False, "RMSNorm")])
+def test_a_norm_that_is_written_out(centred: bool, kind: str) -> None:
+    reading = read(m.stack(m.pre, norm=lambda: m.HandNorm(eps=1e-6, centred=centred)), m.stream())
+    assert (reading.norm, reading.eps, reading.stages[0].block) == (kind, 1e-6, PRE)
+    first = reading.norms[0]
+    assert (first.path, first.site, first.axes, first.width) == ("layers.0.norm1", "attn.norm_in", (-1,), m.WIDTH)
+    assert first.parameters[0] == "layers.0.norm1.weight"
+
+
+def test_an_affine_map_without_statistics_is_no_norm() -> None:
+    class Affine(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight, self.bias = nn.Parameter(torch.ones(m.WIDTH)), nn.Parameter(torch.zeros(m.WIDTH))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight + self.bias
+
+    reading = read(m.stack(m.post, norm=Affine), m.stream())
+    assert reading.stages[0].block == "x = gain * (x + attn(x)); x = gain * (x + mlp(x))"
+    assert reading.norm == "none"
+
+
+def test_a_residual_that_is_added_inside_a_sublayer() -> None:
+    reading = read(m.Stack([m.Residual(), m.Residual()]), m.stream())
+    assert [(stage.layers, stage.block) for stage in reading.stages] == [(2, PRE)]
+
+
+def test_experts_that_accumulate_are_one_sublayer() -> None:
+    model = m.stack(m.pre)
+    for block in model.layers:
+        block.mlp = m.Experts()
+    assert [stage.block for stage in read(model, m.stream()).stages] == ["x = x + attn(norm(x)); x = x + moe(norm(x))"]
+
+
+def test_layers_without_modules_are_told_by_their_index() -> None:
+    reading = read(m.Functional(), m.stream())
+    assert [(stage.layers, stage.block) for stage in reading.stages] == [(3, PRE)]
+    assert (reading.norm, reading.eps) == ("RMSNorm", 1e-5)
+
+
+def test_layers_that_differ_are_stages_of_their_own() -> None:
+    layers: list[nn.Module] = [m.Block(step) for step in (m.post, m.pre, m.pre)]
+    assert [(stage.layers, stage.block) for stage in read(m.Stack(layers), m.stream()).stages] == [(1, POST), (2, PRE)]
+
+
+def test_one_layer_that_runs_three_times() -> None:
+    layer = m.Block(m.pre)
+    reading = read(m.Stack([layer, layer, layer]), m.stream())
+    assert [(stage.layers, stage.block) for stage in reading.stages] == [(3, PRE)]
+    assert "layer-reused" in {finding.code for finding in reading.findings}
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("train", [False, True])
+def test_torch_encoder_in_any_mode(norm_first: bool, train: bool) -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=norm_first)
+    model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).train(train)
+    reading = read(model, m.stream())
+    assert [(stage.layers, stage.block) for stage in reading.stages] == [(3, PRE if norm_first else POST)]
+    assert reading.fused == (not train)
+
+
+def test_torch_transformer_has_two_streams() -> None:
+    model = nn.Transformer(16, 2, 2, 2, 32, batch_first=True)
+    reading = read(model, m.stream(), m.stream())
+    assert [(stage.where, stage.block) for stage in reading.stages] == [
+        ("encoder.layers", POST),
+        ("decoder.layers", "x = norm(x + attn(x)); x = norm(x + cross(x)); x = norm(x + mlp(x))"),
+    ]
+    assert reading.final_norms == (True, True)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_tiny_widths_are_read(width: int) -> None:
+    layer = nn.TransformerEncoderLayer(width, 1, 4, batch_first=True, norm_first=True)
+    reading = read(nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), torch.randn(2, 3, width))
+    assert [stage.block for stage in reading.stages] == [PRE]
+
+
+def test_a_network_without_a_stream_says_so() -> None:
+    reading = read(nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 4)), torch.randn(2, 4))
+    assert reading.stages == ()
+    assert reading.to_dict()["embed_norm"] is False
+
+
+def test_two_streams_that_are_joined_at_the_end_are_not_understood() -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList(m.Block(m.post) for _ in range(2))
+            self.norm = nn.LayerNorm(m.WIDTH)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            other = x
+            for block in self.layers:
+                branch = block.attn(x)
+                other = other + branch
+                x = block.norm1(x + branch)
+            return x + self.norm(other)
+
+    assert {stage.block for stage in read(Two(), m.stream()).stages} == {"unknown"}
+
+
+def test_a_module_is_given_and_nothing_else() -> None:
+    with pytest.raises(ValueError, match=r"torch\.nn\.Module"):
+        read(lambda x: x, 1)
+
+
+def test_a_width_of_thousands_on_the_meta_device_is_read_and_not_replayed() -> None:
+    with torch.device("meta"):
+        layer: Callable[[], nn.Module] = lambda: nn.TransformerEncoderLayer(8192, 64, 32768, norm_first=True)  # noqa: E731
+        model = m.Stack([layer() for _ in range(8)])
+    (stage,) = read(model, torch.empty(4, 2, 8192)).stages
+    assert (stage.layers, stage.block, stage.proof) == (8, PRE, "not replayed")

@@ -1,0 +1,84 @@
+"""The proof of a reading can fail: a wrong formula does not give the model's own stream."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from normula.read.reading import reading_of, written_of
+from normula.read.replay import RefusedError, Written, needed, replay
+from normula.read.streams import analysed
+from normula.torch import capture, values
+from tests.read import models as m
+
+
+def first_layer(step: m.Step) -> tuple[object, Written, dict[int, object]]:
+    model, x = m.stack(step), m.stream()
+    program = capture(model, (x,))
+    graph, chains = analysed(program)
+    written = written_of(chains[0].layers[0])
+    kept = values(program, model, (x,), {}, frozenset(needed(graph, written)))
+    assert kept is not None
+    return graph, written, kept
+
+
+WRONG = {
+    m.pre: (
+        "x = norm(x + attn(x)); x = norm(x + mlp(x))",
+        "x = attn(norm(x)); x = x + mlp(norm(x))",
+        "x = x + 2 * attn(norm(x)); x = x + mlp(norm(x))",
+        "x = x - attn(norm(x)); x = x + mlp(norm(x))",
+        "n = norm(x); x = n + attn(n); x = x + mlp(norm(x))",
+    ),
+    m.post: (
+        "x = x + attn(norm(x)); x = x + mlp(norm(x))",
+        "x = x + norm(attn(x)); x = x + norm(mlp(x))",
+        "x = norm(1.01 * x + attn(x)); x = norm(x + mlp(x))",
+    ),
+    m.sandwich: ("x = x + attn(norm(norm(x))); x = x + norm(mlp(norm(x)))",),
+}
+
+
+@pytest.mark.negative
+@pytest.mark.parametrize(("step", "text"), [(step, text) for step, texts in WRONG.items() for text in texts])
+def test_a_wrong_formula_is_refused(step: m.Step, text: str) -> None:
+    graph, written, kept = first_layer(step)
+    replay(graph, written, kept)  # type: ignore[arg-type]
+    with pytest.raises(RefusedError):
+        replay(graph, replace(written, text=text, made=_in_order(written, text)), kept)  # type: ignore[arg-type]
+
+
+def _in_order(written: Written, text: str) -> tuple[object, ...]:
+    """The layer's own norms and sublayers in the order in which another formula has them."""
+    from normula.formula.parse import parse
+    from normula.formula.tree import Call, walk
+    from normula.read.expression import Applied, Normed
+
+    norms = [part for part in written.made if isinstance(part, Normed)]
+    others = [part for part in written.made if isinstance(part, Applied)]
+    calls = [part for statement in parse(text).statements for part in walk(statement.value) if isinstance(part, Call)]
+    return tuple(norms.pop(0) if call.word == "norm" else others.pop(0) for call in calls if call.index >= 0)
+
+
+@pytest.mark.negative
+def test_a_stage_that_fails_its_replay_is_unknown() -> None:
+    model, x = m.stack(m.pre), m.stream()
+    program = capture(model, (x,))
+
+    def disturbed(keep: frozenset[int]) -> dict[int, object]:
+        kept = values(program, model, (x,), {}, keep)
+        assert kept is not None
+        return {node: value * 1.01 if place % 3 else value for place, (node, value) in enumerate(kept.items())}
+
+    reading = reading_of(program, disturbed)
+    assert reading is not None
+    assert {(stage.block, stage.proof) for stage in reading.stages} == {("unknown", "failed")}
+    assert "but" in reading.stages[0].seen
+
+
+@pytest.mark.negative
+def test_values_of_another_pass_prove_nothing() -> None:
+    model, x = m.stack(m.pre), m.stream()
+    program = capture(model, (x,))
+    assert reading_of(program, lambda keep: values(program, model, (x[:, :3],), {}, keep)) is None
