@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from normula.explain import explain
     from normula.flow import flow
     from normula.formula import Formula, FormulaError, Placement
+    from normula.read import read
     from normula.spec import Spec
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "flow",
     "placement",
     "placements",
+    "read",
 ]
 
 __version__ = "0.1.0"
@@ -41,6 +43,7 @@ _HOMES = {
     "placements": "normula.catalog",
     "Spec": "normula.spec",
     "flow": "normula.flow",
+    "read": "normula.read",
     "claims": "normula.claims",
     "compare": "normula.compare",
     "explain": "normula.explain",

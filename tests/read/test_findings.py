@@ -37,6 +37,17 @@ class OverTokens(nn.Module):
         return self.norm(x.transpose(1, 2)).transpose(1, 2)
 
 
+class PerChannel(nn.Module):
+    """A norm of channels first."""
+
+    def __init__(self, norm: nn.Module) -> None:
+        super().__init__()
+        self.norm = norm
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(x.transpose(1, 2)).transpose(1, 2)
+
+
 class Half(m.HandNorm):
     """Statistics in half precision."""
 
@@ -134,6 +145,19 @@ def test_a_norm_of_one_or_two_features(width: int, tiny: bool) -> None:
     layer = nn.TransformerEncoderLayer(width, 1, 4, batch_first=True)
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     assert ("width-tiny" in codes(model, torch.randn(2, 3, width))) == tiny
+
+
+@pytest.mark.negative
+@pytest.mark.parametrize("norm", [Flat, OverTokens, lambda: PerChannel(nn.InstanceNorm1d(m.WIDTH, affine=True))])
+def test_statistics_of_several_tokens(norm: Callable[[], nn.Module]) -> None:
+    assert "norm-over-tokens" in codes(trimmed(m.pre, "norm1", "norm2", after=True, norm=norm), m.stream())
+
+
+def test_a_batch_norm_with_kept_statistics_is_not_blamed() -> None:
+    model = trimmed(m.pre, "norm1", "norm2", norm=lambda: PerChannel(nn.BatchNorm1d(m.WIDTH)))
+    reading = read(model, m.stream())
+    assert (reading.norm, reading.inner) == ("none", ("BatchNorm",))
+    assert reading.findings == ()
 
 
 def test_every_code_has_a_case() -> None:

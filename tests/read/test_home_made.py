@@ -136,6 +136,39 @@ def test_a_network_without_a_stream_says_so() -> None:
     assert reading.to_dict()["embed_norm"] is False
 
 
+def test_in_inference_mode_and_compiled() -> None:
+    with torch.inference_mode():
+        assert [stage.block for stage in read(m.stack(m.pre), m.stream()).stages] == [PRE]
+    assert [stage.block for stage in read(torch.compile(m.stack(m.pre)), m.stream()).stages] == [PRE]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_precisions_are_replayed(dtype: torch.dtype) -> None:
+    layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).to(dtype)
+    (stage,) = read(model, m.stream().to(dtype)).stages
+    assert (stage.block, stage.proof) == (POST, "replayed")
+
+
+X_TRANSFORMERS = {
+    PRE: {},
+    POST: {"pre_norm": False},
+    "x = x + norm(attn(norm(x))); x = x + norm(mlp(norm(x)))": {"sandwich_norm": True},
+    "x = gain * x + attn(norm(x)); x = gain * x + mlp(norm(x))": {"scale_residual": True},
+    "x = x + 0.5 * mlp(norm(x)); x = x + attn(norm(x)); x = x + 0.5 * mlp(norm(x))": {"macaron": True},
+    "x = x + attn(dyt(x)); x = x + mlp(dyt(x))": {"use_dynamic_tanh": True},
+}
+
+
+@pytest.mark.parametrize("block", X_TRANSFORMERS)
+def test_x_transformers(block: str) -> None:
+    """Each sublayer is in a list of its own there, and a norm's gain is a separate product."""
+    library = pytest.importorskip("x_transformers")
+    model = library.Encoder(dim=32, depth=3, heads=2, attn_dim_head=16, **X_TRANSFORMERS[block])
+    reading = read(model, torch.randn(2, 6, 32))
+    assert [(stage.layers, stage.block, stage.proof) for stage in reading.stages] == [(3, block, "replayed")]
+
+
 def test_two_streams_that_are_joined_at_the_end_are_not_understood() -> None:
     class Two(nn.Module):
         def __init__(self) -> None:

@@ -33,7 +33,7 @@ def findings(passes: Sequence[Pass], spec: Spec, probe: str, last: int = 0) -> t
     first = min(one.training_step for one in passes)
     start = [one for one in passes if one.training_step == first]
     found: list[Finding] = []
-    found += _void(start, spec, probe)
+    found += _void(start, spec.width, probe)
     found += _not_finite(passes, first)
     found += _ended(passes, last)
     void = any(finding.weight == "void" for finding in found)
@@ -46,17 +46,35 @@ def findings(passes: Sequence[Pass], spec: Spec, probe: str, last: int = 0) -> t
     if not void and last == 0:
         text = "Initialisation alone does not say whether a stack trains: look at the first training steps as well."
         found.append(Finding(kind="initialisation-only", weight="note", text=text))
+    return in_order(found)
+
+
+def as_it_is(passes: Sequence[Pass], width: int, probe: str, *, whole: bool) -> tuple[Finding, ...]:
+    """All that passes over a model at its current weights show; `whole` where they show every step of its stream."""
+    if not any(one.steps for one in passes):
+        return ()
+    when = "the weights that it has"
+    found: list[Finding] = [*_void(passes, width, probe), *_not_finite(passes, 0), *_collapse(passes, when)]
+    if not any(finding.weight == "void" for finding in found):
+        found += _gradient(passes, when)
+    found += _growth(passes) if whole else ()
+    found += _overflow(passes)
+    return in_order(found)
+
+
+def in_order(found: Iterable[Finding]) -> tuple[Finding, ...]:
+    """What makes a measurement void first, notes last."""
     order = ("void", "warning", "note")
     return tuple(sorted(found, key=lambda finding: order.index(finding.weight)))
 
 
-def _void(start: Sequence[Pass], spec: Spec, probe: str) -> Iterable[Finding]:
+def _void(start: Sequence[Pass], width: int, probe: str) -> Iterable[Finding]:
     shares = [one.norm_passes for one in start if not math.isnan(one.norm_passes)]
-    if not shares or max(shares) >= (NARROW_NULL if spec.width <= 2 else NULL):
+    if not shares or max(shares) >= (NARROW_NULL if width <= 2 else NULL):
         return
     passes = f"it lets {max(shares):.0e} of the gradient through"
-    if spec.width <= 2:
-        features = f"{spec.width} feature{'s' if spec.width > 1 else ''}"
+    if width <= 2:
+        features = f"{width} feature{'s' if width > 1 else ''}"
         why, cure = f"a norm over {features} has an output that cannot move, and {passes}", "Use a larger width."
     else:
         why = (
@@ -104,7 +122,7 @@ def _seeds(passes: Sequence[Pass]) -> list[int]:
     return list(dict.fromkeys(one.seed for one in passes))
 
 
-def _collapse(passes: Sequence[Pass]) -> Iterable[Finding]:
+def _collapse(passes: Sequence[Pass], when: str = "") -> Iterable[Finding]:
     """The first training step at which the tokens are one token, and what became of the gradient."""
     steps = sorted({one.training_step for one in passes})
     cosines = {step: _mean(passes, step, lambda one: one.steps[-1].token_cosine) for step in steps}
@@ -113,7 +131,7 @@ def _collapse(passes: Sequence[Pass]) -> Iterable[Finding]:
         yield Finding(
             kind="tokens-alike",
             weight="warning",
-            text=f"At {_when(steps[0])} the tokens are alike after the last layer: "
+            text=f"At {when or _when(steps[0])} the tokens are alike after the last layer: "
             f"mean cosine {cosines[steps[0]]:.4f}.",
         )
     if not collapsed:
@@ -123,7 +141,7 @@ def _collapse(passes: Sequence[Pass]) -> Iterable[Finding]:
     yield Finding(
         kind="token-collapse",
         weight="warning",
-        text=f"Representation collapse: at training step {first} the mean cosine between tokens after the last "
+        text=f"Representation collapse: at {when or f'training step {first}'} the mean cosine between tokens after the last "
         f"layer has reached 1{rise}; they differ by less than {1 - COLLAPSED:.0e}.",
     )
     later = [step for step in steps if step > first]
@@ -141,7 +159,7 @@ def _when(step: int) -> str:
     return "initialisation" if step == 0 else f"training step {step}"
 
 
-def _gradient(start: Sequence[Pass]) -> Iterable[Finding]:
+def _gradient(start: Sequence[Pass], when: str = "") -> Iterable[Finding]:
     through = _mean(
         start, None, lambda one: one.input_gradient / one.output_gradient if one.output_gradient else math.nan
     )
@@ -153,14 +171,11 @@ def _gradient(start: Sequence[Pass]) -> Iterable[Finding]:
         yield Finding(
             kind=f"gradient-{word}",
             weight="warning",
-            text=f"The gradient {word} at {_when(start[0].training_step)}: {through:.1e} of it arrives at the input.",
+            text=f"The gradient {word} at {when or _when(start[0].training_step)}: {through:.1e} of it arrives at the input.",
         )
-    yield Finding(
-        kind="skip-path",
-        weight="note",
-        text=f"Of a gradient of 1 at the output, {through:.2g} arrives at the input; the skip path alone carries "
-        f"{skip:.2g}.",
-    )
+    alone = "what the skip path alone carries is not known" if math.isnan(skip) else f"the skip path alone carries {skip:.2g}"
+    text = f"Of a gradient of 1 at the output, {through:.2g} arrives at the input; {alone}."
+    yield Finding(kind="skip-path", weight="note", text=text)
 
 
 def _dead(start: Sequence[Pass]) -> Iterable[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from normula.framework import room
+from normula.framework import framework_of, room
 from normula.read.reading import reading_of
 from normula.record.reading import Reading
 
@@ -35,7 +35,7 @@ def read(model: Any, *args: Any, **kwargs: Any) -> Reading:
         >>> read(layer, torch.randn(2, 3, 8)).stages[0].block
         'x = norm(x + attn(x)); x = norm(x + mlp(x))'
     """
-    there = room(framework_of(model))
+    there = room(_framework(model))
     for _ in range(PASSES):
         program = there.capture(model, args, kwargs)
         reading = reading_of(program, lambda keep: there.values(program, model, args, kwargs, keep))  # noqa: B023
@@ -47,16 +47,16 @@ def read(model: Any, *args: Any, **kwargs: Any) -> Reading:
     )
 
 
-def framework_of(model: Any) -> str:
-    """The framework that a model is written in, by the modules that its classes come from.
+def _framework(model: Any) -> str:
+    """The framework that a model is a module of.
 
     Raises:
         ValueError: it is written in none that can be read.
     """
-    homes = {kind.__module__.split(".")[0] for kind in type(model).__mro__}
-    if "torch" in homes:
-        return "torch"
-    raise ValueError(
-        f"A model that can be read is a torch.nn.Module, not {type(model).__module__}.{type(model).__qualname__}. "
-        "Pass the module itself, then example arguments of its forward."
-    )
+    found = framework_of(model)
+    if found is None or not hasattr(room(found), "capture"):
+        raise ValueError(
+            f"A model that can be read is a torch.nn.Module, not {type(model).__module__}.{type(model).__qualname__}. "
+            "Pass the module itself, then example arguments of its forward."
+        )
+    return found

@@ -164,6 +164,9 @@ class Branches:
             if gathered and self._attends(piece) and self._convolves(gathered):
                 current = self._closed(gathered, current)
                 gathered = []
+            if gathered and self._pools(piece, gathered):
+                current = self._closed(gathered, current)
+                gathered = []
             if gathered and self._divides(piece, gathered, pieces[place + 1 :]):
                 current = Normed(piece.end, self._closed(gathered, current))
                 gathered = []
@@ -180,6 +183,14 @@ class Branches:
 
     def _attends(self, piece: _Piece) -> bool:
         return any(self.graph.kind(one) in ("softmax", "attention") for one in piece.nodes)
+
+    def _pools(self, piece: _Piece, gathered: Sequence[_Piece]) -> bool:
+        """Whether what a linear map gave is pooled: two sublayers, where neither bends its values."""
+        kind, attrs = self.graph.kind(piece.end), self.graph[piece.end].attrs
+        pools = not piece.inside and (kind == "pool" or (kind == "reduce" and attrs["name"] in ("max", "mean")))
+        nodes = [one for part in gathered for one in part.nodes]
+        straight = all(self.graph.is_product(one) or self.graph.kind(one) in ("view", "add") for one in nodes)
+        return pools and straight and any(self.graph.kind(one) == "matmul" for one in nodes)
 
     def _convolves(self, gathered: Sequence[_Piece]) -> bool:
         """Whether a convolution over tokens stands by itself before attention."""

@@ -70,6 +70,7 @@ def findings(seen: Seen) -> tuple[ReadFinding, ...]:
         *_reused(seen),
         *_queries(seen),
         *_axes(seen),
+        *_per_channel(seen),
         *_sizes(seen),
         *_names(seen),
         *_shared_layers(seen),
@@ -186,6 +187,17 @@ def _axes(seen: Seen) -> Iterator[tuple[str, str]]:
                 yield "future-leaks", f"{norm.path}: a token's norm depends on later tokens of a causal model"
 
 
+def _per_channel(seen: Seen) -> Iterator[tuple[str, str]]:
+    """Batch and instance norms that take their statistics from the data at hand, over other tokens or examples."""
+    graph = seen.graph
+    told: set[str] = set()
+    for number, node in enumerate(graph.nodes):
+        path = graph.path(number)
+        if graph.alive[number] and node.kind == "batchnorm" and node.attrs.get("batch") and path not in told:
+            told.add(path)
+            yield "norm-over-tokens", f"{path}: its statistics are of one feature, over all tokens"
+
+
 def _features(graph: Graph, norm: int) -> int | None:
     """How many features the first product after a norm takes together."""
     node = norm
@@ -215,13 +227,13 @@ def _is_causal(graph: Graph) -> bool:
 
 
 def _sizes(seen: Seen) -> Iterator[tuple[str, str]]:
-    common = [norm.eps for norm in seen.norms if norm.site not in ("qk", "qkv-latent")]
+    common = [norm.eps for norm in seen.norms if norm.site not in ("qk", "qkv-latent") and norm.eps]
     usual = max(common, key=common.count) if common else None
     for norm, nodes in zip(seen.norms, seen.norm_nodes, strict=True):
         if norm.width <= 2:
             yield "width-tiny", f"{norm.path} normalises {norm.width} feature{'s' * (norm.width > 1)}"
         odd = not ODD_EPS[0] < norm.eps < ODD_EPS[1] or (usual is not None and not 1e-4 < norm.eps / usual < 1e4)
-        if odd and norm.kind != "L2Norm":
+        if odd and norm.kind not in ("L2Norm", "DyT", "Derf"):
             yield "eps-unusual", f"{norm.path} has epsilon {norm.eps:g}" + (f", most have {usual:g}" if usual else "")
         if seen.graph[nodes[0]].attrs.get("dtype") in _HALF:
             yield "half-precision-statistics", f"{norm.path} takes its mean in {seen.graph[nodes[0]].attrs['dtype']}"

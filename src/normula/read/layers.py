@@ -37,12 +37,13 @@ class Layers:
 
 @dataclass(slots=True)
 class _Unit:
-    """Sums that one module call holds; the call is -1 where no module holds them."""
+    """Sums that one module call holds; the call is -1 where no module holds them, but modules side by side do."""
 
     sums: list[Event]
     call: int
     path: str
     index: int | None = None
+    side_by_side: tuple[str, ...] = ()
 
 
 def layers(graph: Graph, chain: Chain, kinds: frozenset[int] = frozenset()) -> Layers:
@@ -124,6 +125,8 @@ def _split_before(graph: Graph, before: Sequence[Event], unit: _Unit) -> tuple[l
 def _inside(graph: Graph, event: Event, unit: _Unit) -> bool:
     """Whether an event between sums belongs to a unit's module."""
     nodes = nodes_of(graph, event)
+    if unit.side_by_side:
+        return all(graph.path(node).startswith(tuple(f"{path}." for path in unit.side_by_side)) for node in nodes)
     if unit.call >= 0:
         return all(unit.call in graph.calls(node) for node in nodes)
     if unit.index is not None:
@@ -213,31 +216,33 @@ def _joined(graph: Graph, units: list[_Unit]) -> list[_Unit]:
     result: list[_Unit] = []
     for unit in units:
         last = result[-1] if result else None
-        if last is not None and last.call >= 0 and unit.call >= 0 and _same_row(last.path, unit.path):
+        if last is not None and last.path and unit.path and _same_row(last.path, unit.path):
             texts = [spelled(graph, [event]) for event in last.sums]
             if len(unit.sums) == 1 and spelled(graph, unit.sums) not in texts and len(texts) == len(set(texts)):
-                call = graph.program.calls[unit.call].parent
-                result[-1] = _Unit([*last.sums, *unit.sums], last.call if last.call == call else call, _row(unit.path))
+                result[-1] = _beside([last, unit], _row(unit.path))
                 continue
         result.append(unit)
-    return _paired(graph, result)
+    return [unit for row in _rows(result) for unit in _by_repetition(graph, row)]
 
 
-def _paired(graph: Graph, units: list[_Unit]) -> list[_Unit]:
-    """Sublayers that alternate in one list, each in a module of its own, are layers of two: attention, then an MLP."""
-    result: list[_Unit] = []
-    for row in _rows(units):
-        texts = [spelled(graph, unit.sums) if len(unit.sums) == 1 else "" for unit in row]
-        words = [_words(unit.sums[0]) for unit in row]
-        alternate = len(row) >= 4 and len(row) % 2 == 0 and texts == texts[:2] * (len(row) // 2)
-        if alternate and all(texts) and texts[0] != texts[1] and words[1] == ["mlp"] != words[0]:
-            calls = graph.program.calls
-            row = [
-                _Unit([*one.sums, *other.sums], calls[one.call].parent, one.path)
-                for one, other in zip(row[::2], row[1::2], strict=True)
-            ]
-        result += row
-    return result
+def _beside(units: Sequence[_Unit], path: str) -> _Unit:
+    """One unit of several that stand side by side."""
+    sums = [event for unit in units for event in unit.sums]
+    return _Unit(sums, -1, path, None, tuple(one for unit in units for one in unit.side_by_side or (unit.path,)))
+
+
+def _by_repetition(graph: Graph, row: list[_Unit]) -> list[_Unit]:
+    """Sublayers that come again in one order, each in a module of its own: a layer is one round, of mixers and MLPs."""
+    if len(row) < 4 or any(len(unit.sums) > 1 or not unit.path for unit in row):
+        return row
+    texts = [spelled(graph, unit.sums) for unit in row]
+    words = [tuple(_words(unit.sums[0])) for unit in row]
+    for period in range(2, len(row) // 2 + 1):
+        kinds = {*words[:period]}
+        whole = len(row) % period == 0 and texts == texts[:period] * (len(row) // period)
+        if whole and len(kinds) > 1 and kinds & {("mlp",), ("moe",)}:
+            return [_beside(row[i : i + period], row[i].path) for i in range(0, len(row), period)]
+    return row
 
 
 def _rows(units: list[_Unit]) -> list[list[_Unit]]:

@@ -30,15 +30,21 @@ def names(text: str, *, layer: int, layers: int, embed: bool, final: bool, inner
     words = Formula(text).sublayers
     found = [one for one in entries() if one.placement.operator is None and not one.placement.streams]
     found = [one for one in found if _plain(one, words, layer, layers) == text]
-    found = [one for one in found if bool(_inside(one)) == bool(inner)] or found
+    within = {SITES[word] for word in inner if word in SITES}
+    found = [one for one in found if _inside(one) == within] or [one for one in found if not _inside(one)] or found
     found = [one for one in found if (str(one.placement.final) != "x") == final] or found
     found = [one for one in found if (str(one.placement.embed) != "x") == embed] or found
     found = [one for one in found if not one.placement.ranges] or found
     return tuple(one.name for one in found)
 
 
+SITES = {"qk": "qk", "attn-out": "out", "mid-mlp": "mid"}
+"""What the notation calls the sites inside a sublayer that a reading names."""
+
+
 def _inside(entry: Entry) -> set[str]:
-    return {site for call in entry.placement.formula.calls for site, _ in call.inner}
+    """The sites inside sublayers that hold a norm; that of the values is not told apart."""
+    return {site.removesuffix("v") for call in entry.placement.formula.calls for site, _ in call.inner}
 
 
 @lru_cache(maxsize=1024)

@@ -43,7 +43,13 @@ def with_norms(graph: Graph) -> Graph:
         if graph.alive[number] and node.kind in ("mul", "div"):
             match = _match(graph, number)
             if match is not None:
-                end, gain, bias = _affine(graph, number)
+                start, match = _from_length(graph, number, match)
+                end, gain, bias = _affine(graph, start)
+                changes[end] = _norm(graph, end, match, gain, bias)
+        if graph.alive[number] and node.kind == "norm" and len(node.inputs) == 1 and is_norm(graph, number):
+            end, gain, bias = _affine(graph, number)
+            if end != number:
+                match = _Match(node.attrs["name"], node.inputs[0], node.attrs["axes"], node.attrs["eps"])
                 changes[end] = _norm(graph, end, match, gain, bias)
         if graph.alive[number] and node.kind == "pointwise" and node.attrs["name"] in _BOUNDED:
             changes |= _bounded(graph, number)
@@ -89,6 +95,20 @@ def _norm(graph: Graph, end: int, match: _Match, gain: int, bias: int) -> Node:
     attrs = {"name": match.name, "axes": match.axes, "eps": eps, "groups": 1, "dtype": match.dtype, **places}
     node = graph[end]
     return Node("norm", tuple(inputs), node.shape, node.dtype, node.call, attrs)
+
+
+def _from_length(graph: Graph, number: int, match: _Match) -> tuple[int, _Match]:
+    """The root of the width times a vector of length 1 is an RMS norm: sqrt(D) x / |x|."""
+    users = graph.users[number]
+    width = 1
+    for axis in match.axes:
+        width *= graph[match.source].shape[axis]
+    if match.name == "l2norm" and len(users) == 1 and graph.kind(users[0]) == "mul":
+        for one in graph.inputs(users[0]):
+            factor = graph.number(one)
+            if factor is not None and abs(factor - width**0.5) < 1e-4 * factor:
+                return users[0], replace(match, name="rmsnorm", eps=match.eps**2 / width)
+    return number, match
 
 
 def _match(graph: Graph, number: int) -> _Match | None:

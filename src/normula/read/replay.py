@@ -134,7 +134,10 @@ class _Factor:
         return _Factor(self.replay, self.part, -self.number)
 
     def of(self, value: _Held) -> _Held:
-        return self.replay.gained(self.part, value) * self.number
+        try:
+            return self.replay.gained(self.part, value) * self.number
+        except RefusedError:  # the model may multiply by the number first
+            return self.replay.gained(self.part, value * self.number)
 
 
 class _Replay:

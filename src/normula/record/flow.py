@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from normula.record.base import SCHEMA, Environment
@@ -16,7 +17,8 @@ class StepFlow:
 
     Attributes:
         layer: number of the layer, from 1.
-        name: what the step is: `attn`, `mlp`, or for a formula of a whole layer the number of the statement.
+        name: what the step is: `attn`, `mlp`, or for a formula of a whole layer the number of the statement; in a model
+            that was read, the words of the sublayers in it, `attn+mlp`.
         rms_before, rms_after: the stream before and after.
         branch_rms: what the sublayers add, after any norm and factor on it; 0 where nothing is added.
         skip_rms: what it is added to, after any factor on the skip.
@@ -25,6 +27,7 @@ class StepFlow:
         token_cosine: mean cosine between the tokens of a sequence, after the step; nan for one token.
         step_cosine: mean cosine between a token before and after the step.
         largest: largest absolute value of the stream after the step.
+        path: of the layer's module, in a model that was read.
     """
 
     layer: int
@@ -38,6 +41,7 @@ class StepFlow:
     token_cosine: float
     step_cosine: float
     largest: float
+    path: str = ""
 
     @property
     def ratio(self) -> float:
@@ -118,12 +122,15 @@ class Flow:
     """What was measured on one stack.
 
     Attributes:
-        name: the placement.
-        spec: what was built, as `Spec.to_dict` gives it.
+        name: the placement; of a model that was read, its class.
+        spec: what was built, as `Spec.to_dict` gives it; empty for a model that was read.
         probe: `random`, `loss` or `sum`.
         passes: one for each seed and training step.
         growth: of the stream at initialisation.
         findings: what it shows; a `void` one comes first.
+        reading: of a model that was read, as `Reading.to_dict` gives it; else empty.
+        identity: of a model that was read, how far the stream after a step is at most from a * before + branch, relative
+            to its largest number; else nan.
     """
 
     name: str
@@ -133,6 +140,8 @@ class Flow:
     growth: GrowthLaw | None
     findings: tuple[Finding, ...]
     environment: Environment
+    reading: dict[str, Any] = field(default_factory=dict)
+    identity: float = math.nan
     schema: int = SCHEMA
 
     @property

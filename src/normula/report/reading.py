@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.padding import Padding
 
 from normula.formula import Formula
-from normula.record.reading import ReadFinding, Reading, ReadNorm, ReadStage
+from normula.record.reading import Reading, ReadNorm, ReadStage
 from normula.report.page import templates
 from normula.report.svg import drawing_svg
 
@@ -39,12 +39,8 @@ def print_reading(reading: Reading, title: str, console: Console) -> None:
     if reading.stages:
         say(f"norm {reading.norm}{_eps(reading)}   inside sublayers: {', '.join(reading.inner) or 'nothing'}", 2)
     for finding in reading.findings:
-        say(f"! {sentence(finding)}", 2)
-
-
-def sentence(finding: ReadFinding) -> str:
-    """What was seen, and what to do."""
-    return f"{finding.evidence.rstrip('.')}: {finding.remedy.rstrip('.')}."
+        say(f"! {finding.evidence}", 2)
+        say(finding.remedy, 4)
 
 
 def stage_line(reading: Reading, place: int) -> str:
@@ -68,7 +64,6 @@ def reading_page(reading: Reading, title: str, note: str = "") -> str:
             stages=[(stage, stage_line(reading, place), _drawing(stage)) for place, stage in enumerate(reading.stages)],
             norms=_norm_rows(reading.norms),
             eps=_eps(reading),
-            sentence=sentence,
         )
     )
 

@@ -8,6 +8,7 @@ from normula.torch.language import one_step_update, start
 from normula.torch.model import Model, States
 from normula.torch.passes import passes
 from normula.torch.popular import popular
+from normula.torch.readflow import open_capture, stream_flow
 from normula.torch.train import train
 from normula.torch.weights import load, save
 
@@ -20,11 +21,13 @@ __all__ = [
     "capture",
     "load",
     "one_step_update",
+    "open_capture",
     "passes",
     "popular",
     "save",
     "sources",
     "start",
+    "stream_flow",
     "train",
     "values",
 ]

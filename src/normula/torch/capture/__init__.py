@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import torch
@@ -17,20 +17,23 @@ from normula.torch.sources.meta import Affirming
 
 __all__ = ["capture", "values"]
 
+Model: TypeAlias = nn.Module | torch.export.ExportedProgram
+
 SEED: Final = 20_240_229
 """Of every recorded pass, so that two of them compute the same."""
 
 
-def capture(model: nn.Module, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Program:
+def capture(model: Model, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> Program:
     """What a forward pass of the model computes.
 
     Args:
-        model: any module; it is not changed.
+        model: any module, which is not changed; or an exported program.
         args, kwargs: of its forward; for a model on the meta device, tensors are moved there.
 
     Raises:
         Exception: whatever the forward raises.
     """
+    model = _module(model)
     args, kwargs = _placed(model, args), _placed(model, dict(kwargs or {}))
     recorder, outputs = _run(model, args, kwargs, frozenset())
     return Program(
@@ -46,7 +49,7 @@ def capture(model: nn.Module, args: Sequence[Any] = (), kwargs: Mapping[str, Any
 
 
 def values(
-    program: Program, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], keep: frozenset[int]
+    program: Program, model: Model, args: Sequence[Any], kwargs: Mapping[str, Any], keep: frozenset[int]
 ) -> dict[int, np.ndarray] | None:
     """The values of some nodes of `capture`'s Program, computed once more; None where the pass computes others.
 
@@ -57,6 +60,7 @@ def values(
     """
     if not program.real:
         raise ValueError("A model on the meta device computes no values. Read it with real weights, or a smaller twin.")
+    model = _module(model)
     recorder, _ = _run(model, _placed(model, args), _placed(model, dict(kwargs)), keep)
     same = len(recorder.nodes) == len(program.nodes) and all(
         one.kind == other.kind and one.inputs == other.inputs and one.shape == other.shape
@@ -65,14 +69,20 @@ def values(
     return recorder.kept if same else None
 
 
+def _module(model: Model) -> nn.Module:
+    """The module that a program runs as, with its parameters under their own names."""
+    return model if isinstance(model, nn.Module) else model.module()
+
+
 def _run(model: nn.Module, args: Any, kwargs: Any, keep: frozenset[int]) -> tuple[Recorder, list[int]]:
     """A recorded pass, and the nodes that it returned."""
     inputs = [(f"{i}", tensor) for i, tensor in enumerate(_tensors(args))]
     inputs += [(name, tensor) for name, value in kwargs.items() for tensor in _tensors(value)]
+    model = getattr(model, "_orig_mod", model)  # compiled code hides what it computes; the module inside does not
     with undisturbed(model, SEED):
         recorder = Recorder(model, inputs, keep)
         try:
-            with Affirming(), recorder:
+            with Affirming(), recorder.recording():
                 result = model(*args, **kwargs)
         finally:
             for parameter, before in recorder.overwritten:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
+from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from normula.torch.capture.memory import Memory
 
 
 class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Records while it is entered.
+    """Records inside `recording`.
 
     Args:
         model: whose parameters and buffers are leaves with names.
@@ -34,7 +35,6 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.called: set[str] = set()
         self._keep = keep
         self._call = 0
-        self._hooks: list[Any] = []
         self._memory = Memory(
             lambda old, new, tensor: self.emit("write", (old, *new), tensor),
             lambda new, tensor: self.emit("view", (new,), tensor, name="part"),
@@ -52,21 +52,20 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     # ---- modules
 
-    def __enter__(self) -> Recorder:
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Inside, all that runs is recorded, with the calls of modules."""
         register = nn.modules.module
-        self._hooks = [
+        hooks = [
             register.register_module_forward_pre_hook(self._enter_module),
             register.register_module_forward_hook(self._leave_module, always_call=True),
         ]
-        super().__enter__()  # type: ignore[no-untyped-call]
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
-        for hook in self._hooks:
-            hook.remove()
+        try:
+            with self:
+                yield
+        finally:
+            for hook in hooks:
+                hook.remove()
 
     def _enter_module(self, module: nn.Module, _: Any) -> None:
         path = self._paths.get(id(module), "")
@@ -134,6 +133,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        if _is_composite(func):  # in inference mode operators made of others come here whole
+            with self:
+                return func.decompose(*args, **kwargs)
         inputs = [self._read_all(argument) for argument in args]
         named = {key: self._read_all(argument) for key, argument in kwargs.items()}
         for tensor in _changed(func, args, kwargs):
@@ -236,6 +238,12 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             main,
             *(self.emit("opaque", (main,), one, name=f"{base} {i}") for i, one in enumerate(outs[1:], start=1)),
         ]
+
+
+@lru_cache(maxsize=4096)
+def _is_composite(func: Any) -> bool:
+    """Whether an operator is nothing but a series of others."""
+    return bool(func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd))
 
 
 def _changed(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Tensor]:

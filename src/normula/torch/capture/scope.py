@@ -26,7 +26,7 @@ def undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
     fast = torch.backends.mha.get_fastpath_enabled()
     devices = list(range(torch.cuda.device_count())) if torch.cuda.is_available() else []
     drawn: list[tuple[Tensor, Tensor]] = []
-    with torch.random.fork_rng(devices=devices), torch.no_grad():
+    with torch.inference_mode(False), torch.no_grad(), torch.random.fork_rng(devices=devices):
         try:
             for module in model.modules():
                 module.training = False
