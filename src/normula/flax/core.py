@@ -199,6 +199,21 @@ def _compiled(
         ).output
     x, key = embedded(network, params, inputs, dtype, key)
     around = surroundings(network, params, x, mask, memory, source_mask, training_step, key)
+    return after_embedding(network, params, numbers, x, mask, around, unroll, remat, keep)
+
+
+def after_embedding(
+    network: Network,
+    params: Tree,
+    numbers: Numbers,
+    x: Array,
+    mask: Array | None,
+    around: Context,
+    unroll: bool = False,
+    remat: str | None = None,
+    keep: bool = True,
+) -> States:
+    """The stack and the head on an embedded x, with the stream after every layer where it is to be kept."""
     streams = begin(network, params, x, around)
     stream = [streams["x"][None]] if keep else []
     for group, own_numbers in zip(network.groups, numbers, strict=True):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from normula.data import Batch
-from normula.flax.core import apply, init, states
-from normula.flax.measure import Case, entropy_loss, measure
-from normula.flax.network import network
+from normula.flax.core import Numbers, after_embedding, apply, embedded, init, numbers_of, surroundings
+from normula.flax.measure import QUICK, entropy_loss, length
+from normula.flax.network import Network, network
 from normula.flax.train import OPTIMISERS
-from normula.flax.tree import leaves, put
+from normula.flax.tree import Tree, leaves, put, to_arrays
 from normula.record import Start
 from normula.spec import Spec
 
@@ -28,16 +31,30 @@ def start(spec: Spec, batch: Batch, weights: Sequence[str] = ()) -> Start:
     """
     net = network(spec)
     params, inputs, targets = init(net, seed=spec.seed), jnp.asarray(batch.inputs), jnp.asarray(batch.targets)
-    case = Case(seed=spec.seed, training_step=0, params=params, inputs=inputs, target=targets)
-    (one,) = measure(net, [case], entropy_loss, is_loss=True)
-    gradients = {weight.name: weight.gradient for weight in one.weights}
-    stream = np.asarray(states(net, params, inputs).stream, dtype=np.float64)
+    value, first, gradients, variances = _start(net, params, numbers_of(net, jnp.float32), inputs, targets)
+    by_name = to_arrays(net, gradients) if weights else {}
     return Start(
-        loss=one.loss,
-        input_gradient=one.input_gradient,
-        gradients=tuple(gradients[name] for name in weights),
-        variances=tuple(float(x.var(axis=-1).mean()) for x in stream),
+        loss=float(value),
+        input_gradient=float(first),
+        gradients=tuple(float(np.linalg.norm(np.asarray(by_name[name], np.float64))) for name in weights),
+        variances=tuple(np.asarray(variances).tolist()),
     )
+
+
+@partial(jax.jit, static_argnames=("network",), compiler_options=QUICK)
+def _start(
+    network: Network, params: Tree, numbers: Numbers, inputs: Array, targets: Array
+) -> tuple[Array, Array, Tree, Array]:
+    """The loss, the size of its gradient at the embedded input, that of all parameters, the stream's variances."""
+    x, _ = embedded(network, params, inputs, jnp.float32, None)
+    around = surroundings(network, params, x, None, None, None, jnp.zeros(()), None)
+
+    def loss(x: Array, params: Tree) -> tuple[Array, Array]:
+        states = after_embedding(network, params, numbers, x, None, around)
+        return entropy_loss(states.output, targets), states.stream
+
+    (value, stream), (first, gradients) = jax.value_and_grad(loss, argnums=(0, 1), has_aux=True)(x, params)
+    return value, length(first), gradients, stream.var(axis=-1).mean(axis=(1, 2))
 
 
 def one_step_update(
@@ -54,22 +71,27 @@ def one_step_update(
     """
     net = network(spec)
     params, inputs, targets = init(net, seed=spec.seed), jnp.asarray(batch.inputs), jnp.asarray(batch.targets)
-
-    @jax.jit
-    def moved(params: dict[str, object]) -> tuple[jax.Array, jax.Array]:
-        def loss(params: dict[str, object]) -> tuple[jax.Array, jax.Array]:
-            logits = apply(net, params, inputs)
-            return entropy_loss(logits, targets), logits
-
-        gradients, before = jax.grad(loss, has_aux=True)(params)
-        optimizer = OPTIMISERS[optimiser](lr)
-        updates, _ = optimizer.update(gradients, optimizer.init(params), params)
-        shares = jax.tree.map(lambda share, update: share * update, chosen, updates)
-        return before, apply(net, jax.tree.map(jnp.add, params, shares), inputs)
-
     chosen: dict[str, object] = {}
     for leaf in leaves(net):
         share = jnp.array([float(weights is None or name in weights) for name in leaf.names])
         put(chosen, leaf.path, share.reshape(-1, *[1] * (len(leaf.shape) - 1)) if leaf.stacked else share[0])
-    before, after = (np.asarray(one, dtype=np.float64) for one in moved(params))
+    moved = _moved(net, params, chosen, inputs, targets, lr, optimiser=optimiser)
+    before, after = (np.asarray(one, dtype=np.float64) for one in moved)
     return float(np.linalg.norm(after - before) / np.linalg.norm(before))
+
+
+@partial(jax.jit, static_argnames=("network", "optimiser"), compiler_options=QUICK)
+def _moved(
+    network: Network, params: Tree, chosen: Any, inputs: Array, targets: Array, lr: float | Array, *, optimiser: str
+) -> tuple[Array, Array]:
+    """The logits before and after one update of the parameters that were chosen."""
+
+    def loss(params: Tree) -> tuple[Array, Array]:
+        logits = apply(network, params, inputs)
+        return entropy_loss(logits, targets), logits
+
+    gradients, before = jax.grad(loss, has_aux=True)(params)
+    optimizer = OPTIMISERS[optimiser](lr)
+    updates, _ = optimizer.update(gradients, optimizer.init(params), params)
+    shares = jax.tree.map(lambda share, update: share * update, chosen, updates)
+    return before, apply(network, jax.tree.map(jnp.add, params, shares), inputs)

@@ -168,11 +168,11 @@ def _measured(
         return {
             "value": value[0],
             "points": [jax.vmap(jax.vmap(_seen))(one) for one in points],
-            "output": _length(first.output),
+            "output": length(first.output),
             # with the sublayers as they are, and held constant
-            "input": jax.vmap(_length)(gradients.input),
-            "first": jax.vmap(_length)(gradients.first),
-            "layers": [jax.vmap(jax.vmap(jax.vmap(_length)))(one) for one in gradients.layers],
+            "input": jax.vmap(length)(gradients.input),
+            "first": jax.vmap(length)(gradients.first),
+            "layers": [jax.vmap(jax.vmap(jax.vmap(length)))(one) for one in gradients.layers],
             "norm_passes": _norm_passes(network, params, active, size, first),
             "weights": jax.tree.map(lambda array: array[0], weights),
         }
@@ -350,8 +350,8 @@ def _norm_passes(network: Network, params: Tree, active: Array, size: Any, gradi
         own = at(params, (group.name, *inside(step, call.index)[2:]))
         own = {name: array[last] for name, array in own.items()}
     arriving = arriving * own["scale"] if "scale" in own else arriving
-    total = _length(arriving)
-    return jnp.where(total > 0, _length(passed * size) / jnp.where(total > 0, total, 1), jnp.nan)
+    total = length(arriving)
+    return jnp.where(total > 0, length(passed * size) / jnp.where(total > 0, total, 1), jnp.nan)
 
 
 @jax.custom_vjp
@@ -388,7 +388,7 @@ def _size(kind: str, x: Array, eps: float) -> Array:
     return jnp.sqrt(mean + eps)
 
 
-def _length(x: Array) -> Array:
+def length(x: Array) -> Array:
     """Norm over everything; the squares of what is very small or very large are never formed."""
     x = x.astype(jnp.promote_types(x.dtype, jnp.float32))
     largest = jnp.abs(x).max(initial=0.0)
@@ -397,7 +397,7 @@ def _length(x: Array) -> Array:
 
 
 def _rms(x: Array) -> Array:
-    return _length(x) / math.sqrt(x.size)
+    return length(x) / math.sqrt(x.size)
 
 
 def _step_cosine(before: Array, after: Array) -> Array:
