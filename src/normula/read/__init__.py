@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from normula.framework import framework_of, room
@@ -22,7 +23,8 @@ def read(model: Any, *args: Any, **kwargs: Any) -> Reading:
     before it is said. The model is as it was afterwards.
 
     Args:
-        model: a PyTorch module.
+        model: a PyTorch module; a Linen module, bound or with its variables as the first argument; an NNX or Equinox
+            module; or a function of arrays of JAX: of parameters and inputs, or of inputs alone.
         args, kwargs: example arguments of its forward.
 
     Raises:
@@ -35,7 +37,7 @@ def read(model: Any, *args: Any, **kwargs: Any) -> Reading:
         >>> read(layer, torch.randn(2, 3, 8)).stages[0].block
         'x = norm(x + attn(x)); x = norm(x + mlp(x))'
     """
-    there = room(_framework(model))
+    there = room(_framework(model, (args, kwargs)))
     for _ in range(PASSES):
         program = there.capture(model, args, kwargs)
         reading = reading_of(program, lambda keep: there.values(program, model, args, kwargs, keep))  # noqa: B023
@@ -47,16 +49,28 @@ def read(model: Any, *args: Any, **kwargs: Any) -> Reading:
     )
 
 
-def _framework(model: Any) -> str:
-    """The framework that a model is a module of.
+def _framework(model: Any, given: Any) -> str:
+    """The framework that a model is a module of, or a function on arrays of.
 
     Raises:
         ValueError: it is written in none that can be read.
     """
     found = framework_of(model)
-    if found is None or not hasattr(room(found), "capture"):
+    if found is None and callable(model) and _is_of_jax((model, given)):
+        return "flax"
+    if found is None:
         raise ValueError(
-            f"A model that can be read is a torch.nn.Module, not {type(model).__module__}.{type(model).__qualname__}. "
+            "A model that can be read is a module of PyTorch, Linen, NNX or Equinox, or a function of arrays of JAX, "
+            f"not {type(model).__module__}.{type(model).__qualname__}. "
             "Pass the module itself, then example arguments of its forward."
         )
     return found
+
+
+def _is_of_jax(value: Any, depth: int = 8) -> bool:
+    """Whether a value is an array of JAX, or one of its functions, or holds one; JAX is not loaded for it."""
+    if type(value).__module__.split(".")[0] in ("jax", "jaxlib"):
+        return True
+    parts = value if isinstance(value, Mapping | list | tuple) else getattr(value, "__dict__", {})
+    parts = parts.values() if isinstance(parts, Mapping) else parts
+    return depth > 0 and not isinstance(value, type) and any(_is_of_jax(part, depth - 1) for part in parts)

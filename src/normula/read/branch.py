@@ -117,11 +117,21 @@ class Branches:
     def _share(self, one: Expression, other: Expression) -> bool:
         """Whether two terms are parts of one sublayer: they share a product, and not the whole."""
         return any(
-            first != second and self._made_of(first) & self._made_of(second)
+            first != second and self._made_of(first) & self._made_of(second) and not self._split(first, second)
             for first in walk(one)
             if isinstance(first, Applied)
             for second in walk(other)
             if isinstance(second, Applied)
+        )
+
+    def _split(self, one: Applied, other: Applied) -> bool:
+        """Whether all that two sublayers share is one projection of what both read, split between them."""
+        shared = [node for node in one.nodes if node in other.nodes]
+        products = [node for node in shared if self.graph.is_mixing(node)]
+        return (
+            one.entry == other.entry
+            and len(products) == 1
+            and all(self.graph.kind(node) == "view" for node in shared if node not in products)
         )
 
     def _made_of(self, applied: Applied) -> set[int]:
@@ -152,14 +162,17 @@ class Branches:
         for place, piece in enumerate(pieces):
             if not gathered and not piece.inside and self.graph.kind(piece.end) == "join":
                 continue  # joined with what is not of this stream
+            if not gathered and piece.inside and self._is_padded(piece):
+                continue
             if not gathered and piece.step is not None and piece.step.how != "batchnorm":
                 current = _stepped(piece.end, piece.step, current)
                 continue
-            inner = self._inner_sum(piece)
+            start = gathered[0].start if self._is_projection(gathered) else piece.start
+            inner = self._inner_sum(piece, start)
             if inner is not None:
-                current = self._closed(gathered, current)
+                current = self._closed(gathered, current) if start == piece.start else current
                 gathered = []
-                current = rebuilt(inner, lambda part: current if part == Stream(piece.start) else part)  # noqa: B023
+                current = rebuilt(inner, lambda part: current if part == Stream(start) else part)  # noqa: B023
                 continue
             if gathered and self._attends(piece) and self._convolves(gathered):
                 current = self._closed(gathered, current)
@@ -197,7 +210,20 @@ class Branches:
         nodes = tuple(one for piece in gathered for one in piece.nodes)
         return kind_of(self.graph, gathered[0].start, nodes) == "conv"
 
-    def _inner_sum(self, piece: _Piece) -> Expression | None:
+    def _is_padded(self, piece: _Piece) -> bool:
+        """Whether a piece is nothing but a layout, such as a sequence that is padded with its own ends."""
+        node = piece.end
+        while node > piece.start and (step := step_down(self.graph, node)) is not None and step.how == "view":
+            node = step.below
+        return node == piece.start
+
+    def _is_projection(self, gathered: Sequence[_Piece]) -> bool:
+        """Whether what was gathered is one product, in one for several branches."""
+        nodes = [one for piece in gathered for one in piece.nodes]
+        products = [one for one in nodes if self.graph.is_product(one)]
+        return len(products) == 1 and all(one in products or self.graph.kind(one) in ("view", "add") for one in nodes)
+
+    def _inner_sum(self, piece: _Piece, start: int) -> Expression | None:
         """A residual sum inside a branch: what is carried, with a whole sublayer added to it."""
         if self.graph.kind(piece.end) not in ("add", "sub") or not piece.inside or piece.end == self.within:
             return None
@@ -207,7 +233,7 @@ class Branches:
             return None
         if not is_complete(self.graph, list(piece.nodes)):
             return None
-        inside = Branches(self.graph, [piece.start], self.sums, piece.end)
+        inside = Branches(self.graph, [start], self.sums, piece.end)
         total = inside.sum(piece.end, terms)
         if not isinstance(total, Total) or any(isinstance(part, Unknown) for part in walk(total)):
             return None
@@ -244,7 +270,7 @@ class Branches:
     def _is_linear(self, expression: Expression) -> bool:
         applied = [part for part in walk(expression) if isinstance(part, Applied)]
         products = [one for part in applied for one in part.nodes if self.graph.is_mixing(one)]
-        return len(applied) == 1 and len(products) == 1
+        return len(applied) == 1 and len(products) == 1 and not self._is_attention(expression)
 
     def _closed(self, gathered: Sequence[_Piece], value: Expression, ends: tuple[int, ...] = ()) -> Expression:
         """The pieces that were gathered as one sublayer of a value."""
@@ -257,6 +283,10 @@ class Branches:
         inner = next((one for one in ways - {*ends} if self._adds_whole(one, ways)), None)
         if inner is not None:
             return Unknown(inner, "a stream of its own inside a sublayer")
+        if (passing := self._passing(entry, nodes, ends)) is not None:
+            return Unknown(passing, "a value that is the stream's own on some tokens, and a sublayer's on others")
+        if kind_of(self.graph, entry, nodes) == "attn" and self._projects_two(nodes):
+            return Unknown(ends[0], "attention and another branch in one output projection")
         if (other := self._other_stream(entry, nodes)) is not None:
             return Unknown(other, "another stream, added inside a sublayer")
         kind = kind_of(self.graph, entry, nodes)
@@ -277,6 +307,41 @@ class Branches:
                 if way and is_complete(self.graph, way[1:]):
                     return True
         return False
+
+    def _passing(self, entry: int, nodes: tuple[int, ...], ends: tuple[int, ...]) -> int | None:
+        """A join, at the end of a sublayer, of what it reads, as it is, with what it computes."""
+        inside = {entry, *nodes}
+        for end in ends:
+            while (step := step_down(self.graph, end)) is not None and step.how in ("view", "number", "gain"):
+                end = step.below
+            if self.graph.kind(end) == "join":
+                parts = [part for part in self.graph.inputs(end) if part in inside]
+                plain = [part for part in parts if self._is_layout(part, entry)]
+                # maps are joined along their features, sequences along their tokens
+                if plain and len(plain) < len(parts) and len(self.graph[end].shape) < 4:
+                    return end
+        return None
+
+    def _is_layout(self, node: int, start: int) -> bool:
+        while node > start and self.graph.kind(node) in ("view", "gather"):
+            node = self.graph.inputs(node)[0]
+        return node == start
+
+    def _projects_two(self, nodes: tuple[int, ...]) -> bool:
+        """Whether the last product takes attention's result together with what did not go through attention."""
+        node = next((one for one in reversed(nodes) if self.graph.is_product(one)), None)
+        if node is None:
+            return False
+        node = self.graph.inputs(node)[0]
+        while self.graph.kind(node) == "view":
+            node = self.graph.inputs(node)[0]
+        if self.graph.kind(node) != "join":
+            return False
+        attends = {one for one in nodes if self.graph.kind(one) in ("softmax", "attention")}
+        through = [
+            bool(attends & self.graph.behind(part, nodes[0])) for part in self.graph.inputs(node) if part in nodes
+        ]
+        return any(through) and not all(through)
 
     def _other_stream(self, entry: int, nodes: tuple[int, ...]) -> int | None:
         """A residual sum from elsewhere that is added to what a sublayer computes."""

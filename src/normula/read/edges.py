@@ -22,9 +22,20 @@ def embed_norms(graph: Graph, layers: Layers) -> tuple[int, ...]:
     return tuple(_below(graph, first.base))
 
 
-def final_norms(layers: Layers) -> tuple[int, ...]:
-    """The norms on the stream after the last layer, on all tokens or on some."""
-    return tuple(part.norm for event in layers.after for part in walk(event.value) if isinstance(part, Normed))
+def final_norms(graph: Graph, layers: Layers) -> tuple[int, ...]:
+    """The norms on the stream after the last layer, on all tokens or on some; not of tokens that are merged."""
+    norms = [part.norm for event in layers.after for part in walk(event.value) if isinstance(part, Normed)]
+    events = [event for layer in layers.layers for event in layer.events]
+    widths = {_width(graph, part.norm) for event in events for part in walk(event.value) if isinstance(part, Normed)}
+    return tuple(norm for norm in norms if not widths or _width(graph, norm) in widths)
+
+
+def _width(graph: Graph, norm: int) -> int:
+    shape = graph[graph.inputs(norm)[0]].shape
+    width = 1
+    for axis in graph[norm].attrs["axes"]:
+        width *= shape[axis]
+    return width
 
 
 def _below(graph: Graph, start: int) -> list[int]:

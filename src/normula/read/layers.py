@@ -171,7 +171,7 @@ def _by_calls(
     if groups is None:
         return None
     kinds = [graph.program.calls[call].kind for call, _, _ in groups]
-    if len(set(kinds)) == len(kinds) and not set(kinds) <= known:
+    if len(set(kinds)) == len(kinds) and not set(kinds) & known:
         return [_Unit(sums, common[-1], graph.program.calls[common[-1]].path)]
     units = []
     for call, events, inner in groups:
@@ -204,6 +204,8 @@ def _divided(graph: Graph, call: int, sums: list[Event], scopes: list[tuple[int,
     kinds = [graph.program.calls[inner].kind for inner, _, _ in groups]
     texts = [spelled(graph, events) for _, events, _ in groups]
     alike = any(kinds[i] == kinds[i + 1] and texts[i] == texts[i + 1] for i in range(len(groups) - 1))
+    if not all(graph.program.calls[inner].path.rpartition(".")[2].isdigit() for inner, _, _ in groups):
+        return whole  # not a list of layers
     if not alike and len(set(kinds)) == 1 and len(groups) == len(sums):
         return _by_period(graph, sums) or whole
     if not alike:

@@ -57,10 +57,23 @@ def terms_of(graph: Graph, number: int) -> tuple[Term, ...]:
             visit(left, sign, False)
             visit(right, -sign if one.kind == "sub" else sign, False)
             return
+        if (stacked := _stacked(graph, node)) and len(graph.users[node]) == 1:
+            for part in stacked:
+                visit(part, sign, False)
+            return
         found.append(Term(node, sign))
 
     visit(number, 1.0, True)
     return tuple(found)
+
+
+def _stacked(graph: Graph, node: int) -> tuple[int, ...]:
+    """The values that are stacked and then summed: `stack([a, b]).sum(0)`."""
+    one = graph[node]
+    if one.kind != "reduce" or one.attrs["name"] != "sum" or graph.kind(one.inputs[0]) != "join":
+        return ()
+    parts = graph.inputs(one.inputs[0])
+    return parts if all(graph[part].size == one.size for part in parts) else ()
 
 
 def _leads_to_sum(graph: Graph, number: int) -> bool:
@@ -71,7 +84,8 @@ def _leads_to_sum(graph: Graph, number: int) -> bool:
         and graph[number].size == graph[graph.inputs(number)[0]].size
     ):
         number = graph.inputs(number)[0]
-    return graph.kind(number) in ("add", "sub") and len(graph.users[number]) == 1
+    summed = graph.kind(number) in ("add", "sub") or bool(_stacked(graph, number))
+    return summed and len(graph.users[number]) == 1
 
 
 def residuals(graph: Graph) -> tuple[dict[int, Residual], frozenset[int]]:
@@ -174,7 +188,8 @@ def _inside(graph: Graph, number: int, terms: tuple[Term, ...]) -> set[int]:
         one = stack.pop()
         if one not in ends and one not in found:
             found.add(one)
-            stack += graph.inputs(one)[: 2 if graph.kind(one) in ("add", "sub") else 1]
+            several = graph.kind(one) in ("add", "sub", "join")
+            stack += graph.inputs(one) if several else graph.inputs(one)[:1]
     return found
 
 

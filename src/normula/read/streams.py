@@ -72,9 +72,19 @@ def analysed(program: Program) -> tuple[Graph, list[ReadChain]]:
                 one.text, one.seen = UNKNOWN, "another stream is added to this one after the last layer"
         earlier = {part.norm for one in result for event in events_of(one) for part in _norms_of(event)}
         embed = tuple(norm for norm in embed_norms(graph, cut) if norm not in earlier)
-        result.append(ReadChain(cut, read, embed, final_norms(cut)))
+        result.append(ReadChain(cut, read, embed, final_norms(graph, cut)))
     _cover(graph, result, found)
+    _distrust_fragments(result)
     return graph, result
+
+
+def _distrust_fragments(found: list[ReadChain]) -> None:
+    """A stream of a single sum, beside what is not understood, may be a piece of that."""
+    if any(one.text == UNKNOWN for stream in found for one in stream.layers):
+        for stream in found:
+            if len([event for event in events_of(stream) if event.is_sum]) == 1:
+                for one in stream.layers:
+                    one.text, one.seen = UNKNOWN, one.seen or "a single sum beside what is not understood"
 
 
 def _replaces(event: Event) -> bool:

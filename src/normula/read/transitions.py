@@ -17,6 +17,9 @@ from normula.read.layers import Layers, layers
 from normula.read.stream import Residual
 from normula.read.sublayers import is_complete
 
+MOST = 3
+"""How many sublayers a layer may have around a step without a skip; what holds more is a stage."""
+
 
 def connected(graph: Graph, found: Sequence[Chain], sums: Mapping[int, Residual], skips: frozenset[int]) -> list[Chain]:
     """The chains: those joined that are layers of one list, and each with the steps without a skip that lead to it."""
@@ -29,6 +32,7 @@ def connected(graph: Graph, found: Sequence[Chain], sums: Mapping[int, Residual]
         before = result[place]
         neighbours = before is result[-1] and (
             _is_arithmetic(graph, before.last, chain.start)
+            or _is_inside(graph, before, chain)
             or _are_neighbours(layers(graph, before), layers(graph, chain))
         )
         step = _step(graph, before, chain, sums, behind=neighbours)
@@ -73,6 +77,15 @@ def _source(graph: Graph, earlier: Sequence[Chain], chain: Chain) -> int | None:
     )
 
 
+def _is_inside(graph: Graph, before: Chain, chain: Chain) -> bool:
+    """Whether a stream is replaced between two sums of one layer."""
+    first = next(event for event in chain.events if event.is_sum)
+    scopes = [graph.calls(node) for node in (before.last, chain.start, first.node)]
+    shared = [call for call in scopes[0] if all(call in scope for scope in scopes)][-1]
+    held = [event for event in (*before.events, *chain.events) if event.is_sum and shared in graph.calls(event.node)]
+    return len(held) <= MOST and graph.program.calls[shared].path.rpartition(".")[2].isdigit()
+
+
 def _is_arithmetic(graph: Graph, last: int, start: int) -> bool:
     """Whether there is only arithmetic between two sums of a stream: its size is the same, and no matrix is between."""
     way = graph.between(last, start)
@@ -90,6 +103,11 @@ def _is_step(graph: Graph, step: Event, skips: frozenset[int]) -> bool:
     if any(isinstance(part, Applied) and part.kind in ("attn", "cross", "moe", "ssm") for part in walk(step.value)):
         return True
     way = graph.between(step.base, step.node)[1:]
-    if any(isinstance(part, Unknown) for part in walk(step.value)) and skips.isdisjoint(way):
+    if any(graph.kind(node) == "matmul" and graph.is_product(node) for node in way) and any(
+        graph.kind(node) == "pointwise" for node in way
+    ):
+        return True
+    unknown = any(isinstance(part, Unknown) for part in walk(step.value))
+    if unknown and skips.isdisjoint(way) and graph[step.base].size == graph[step.node].size:
         return True
     return is_complete(graph, way)
