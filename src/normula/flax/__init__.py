@@ -2,6 +2,7 @@
 
 from normula.flax import linen, nnx
 from normula.flax.build import BUILDERS, build
+from normula.flax.capture import capture, values
 from normula.flax.core import States, apply, init, states
 from normula.flax.difference import Difference, difference
 from normula.flax.language import one_step_update, start
@@ -21,6 +22,7 @@ __all__ = [
     "States",
     "apply",
     "build",
+    "capture",
     "difference",
     "init",
     "linen",
@@ -37,4 +39,5 @@ __all__ = [
     "to_arrays",
     "to_tree",
     "train",
+    "values",
 ]
