@@ -141,8 +141,8 @@ def _collapse(passes: Sequence[Pass], when: str = "") -> Iterable[Finding]:
     yield Finding(
         kind="token-collapse",
         weight="warning",
-        text=f"Representation collapse: at {when or f'training step {first}'} the mean cosine between tokens after the last "
-        f"layer has reached 1{rise}; they differ by less than {1 - COLLAPSED:.0e}.",
+        text=f"Representation collapse: at {when or f'training step {first}'} the mean cosine between tokens after "
+        f"the last layer has reached 1{rise}; they differ by less than {1 - COLLAPSED:.0e}.",
     )
     later = [step for step in steps if step > first]
     before, after = (_mean(passes, step, lambda one: one.input_gradient) for step in (steps[0], (later or [first])[-1]))
@@ -171,9 +171,14 @@ def _gradient(start: Sequence[Pass], when: str = "") -> Iterable[Finding]:
         yield Finding(
             kind=f"gradient-{word}",
             weight="warning",
-            text=f"The gradient {word} at {when or _when(start[0].training_step)}: {through:.1e} of it arrives at the input.",
+            text=f"The gradient {word} at {when or _when(start[0].training_step)}: {through:.1e} of it arrives at the "
+            "input.",
         )
-    alone = "what the skip path alone carries is not known" if math.isnan(skip) else f"the skip path alone carries {skip:.2g}"
+    alone = (
+        "what the skip path alone carries is not known"
+        if math.isnan(skip)
+        else f"the skip path alone carries {skip:.2g}"
+    )
     text = f"Of a gradient of 1 at the output, {through:.2g} arrives at the input; {alone}."
     yield Finding(kind="skip-path", weight="note", text=text)
 

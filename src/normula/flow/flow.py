@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,32 +13,40 @@ from normula.data import Task
 from normula.data import task as named_task
 from normula.flow.findings import findings
 from normula.flow.growth import growth
+from normula.flow.reading import flow_of
 from normula.formula import Formula, Placement
 from normula.formula.errors import nearest
 from normula.framework import framework_of, packages, room
 from normula.record import Flow, environment
+from normula.record.reading import Reading
 from normula.spec import Spec
 
 PROBES = ("random", "loss", "sum")
 FIRST_STEPS = (0, 1, 2, 5, 10, 20, 50)
+BATCH_AND_TOKENS = (4, 16)
 
 
 def flow(
     what: Any,
-    *,
+    *args: Any,
     seeds: int | Sequence[int] = 3,
     probe: str = "random",
-    batch: int = 4,
-    tokens: int = 16,
+    batch: int = BATCH_AND_TOKENS[0],
+    tokens: int = BATCH_AND_TOKENS[1],
     inputs: Any = None,
     task: str | Task | None = None,
     steps: int | Sequence[int] = 0,
     lr: float = 1e-3,
     warmup: int = 0,
     framework: str | None = None,
+    loss: Callable[[Any], Any] | None = None,
+    where: str | None = None,
     report: Callable[[], None] = lambda: None,
 ) -> Flow:
     """Measure a stack: the stream, its branches, its gradients, the skip path alone, the tokens' cosine.
+
+    Any other PyTorch model is read first, and its stream is measured at the weights that it has, on the inputs that it
+    is given; see `flow_of`.
 
         >>> import normula as nm
         >>> flow = nm.flow(nm.Spec(placement="pre", layers=4, width=16), seeds=1)
@@ -46,16 +54,20 @@ def flow(
         8
 
     Args:
-        what: a Spec, a placement's name, a formula's text, or a model made by `build`.
+        what: a Spec, a placement's name, a formula's text, a model made by `build`, or any other PyTorch module.
+        args: positional arguments of the forward of a model that was not made by `build`.
         seeds: how many, or which; each draws weights, input and probe anew.
         probe: what is differentiated: `random` (a random direction of length 1 in the output), `loss` (the
             cross-entropy on the task's tokens) or `sum` (of the output; blind behind a norm that centres).
         batch, tokens: B and T of the input.
-        inputs: (B, T, D) vectors or (B, T) ids instead of random ones.
+        inputs: (B, T, D) vectors or (B, T) ids instead of random ones; for a model that was not made by `build` its
+            argument, a tuple of arguments, or a dictionary of them by name.
         task: `text` or `copy`: real tokens go in; needed for the probe `loss` and for training steps.
         steps: training steps to look at: a number n for 0, 1, 2, 5, 10 ... up to n, or the steps themselves.
         lr, warmup: of the training run.
         framework: `torch` or `flax`; None for a model's own, and for PyTorch.
+        loss: of a model that was not made by `build`: from what it returns to one number, instead of a probe.
+        where: of such a model with several streams, what the paths of the layers begin with, such as `encoder`.
         report: called after each pass, for a progress bar.
 
     Returns:
@@ -64,6 +76,13 @@ def flow(
     Raises:
         ValueError: an argument that cannot be; or settings that contradict each other.
     """
+    if _is_foreign(what):
+        given = (args, inputs, task, steps, framework, (batch, tokens))
+        return _flow_of_foreign(what, *given, seeds=seeds, probe=probe, loss=loss, where=where, report=report)
+    if args:
+        raise ValueError("a stack that is built here takes its input by name; write inputs=...")
+    if loss is not None or where is not None:
+        raise ValueError("loss and where belong to a model that was not built here; for this one, say probe='loss'")
     wanted = _training_steps(steps)
     if probe not in PROBES:
         raise ValueError(f"a probe is one of {', '.join(PROBES)}, not {probe!r}{nearest(str(probe), PROBES)}")
@@ -114,11 +133,68 @@ def flow(
     )
 
 
+def _is_foreign(what: Any) -> bool:
+    """Whether something is a PyTorch module that was not made by `build`."""
+    is_module = framework_of(what) == "torch" and hasattr(what, "named_modules")
+    return is_module and not isinstance(what, room("torch").Model)
+
+
+def _flow_of_foreign(
+    model: Any,
+    args: tuple[Any, ...],
+    inputs: Any,
+    task: Any,
+    steps: int | Sequence[int],
+    framework: str | None,
+    sizes: tuple[int, int],
+    *,
+    seeds: int | Sequence[int],
+    probe: str,
+    loss: Callable[[Any], Any] | None,
+    where: str | None,
+    report: Callable[[], None],
+) -> Flow:
+    """A model that was not built here; what only a built stack can have is refused.
+
+    Raises:
+        ValueError: such a setting, or no inputs.
+    """
+    if task is not None or steps != 0:
+        raise ValueError("a task and training steps need a spec; a model that was not built here is measured as it is")
+    if framework not in (None, "torch"):
+        raise ValueError(f"this model is a PyTorch module; leave out framework={framework!r}")
+    if sizes != BATCH_AND_TOKENS:
+        raise ValueError(
+            "the inputs of a model that was not built here say how many they are; leave out batch and tokens"
+        )
+    if probe not in PROBES:
+        raise ValueError(f"a probe is one of {', '.join(PROBES)}, not {probe!r}{nearest(str(probe), PROBES)}")
+    if (probe == "loss") > (loss is not None):
+        raise ValueError(
+            "the loss of a model that was not built here is yours; give loss=, from what it returns to a number"
+        )
+    if loss is not None and probe == "sum":
+        raise ValueError("what is differentiated is either the loss or the probe 'sum'; leave out one of them")
+    if (not args) == (inputs is None):
+        raise ValueError(
+            "a model that was not built here needs inputs of its forward, once: flow(model, x), or by name "
+            "flow(model, inputs={'input_ids': ids})"
+        )
+    named = dict(inputs) if isinstance(inputs, Mapping) else {}
+    if inputs is not None and not named:
+        args = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
+    return flow_of(model, args, named, seeds=_seeds(seeds), probe=probe, loss=loss, where=where, report=report)
+
+
 def _spec(what: Any) -> Spec:
     if isinstance(what, Spec):
         return what
     if isinstance(what, str | Formula | Placement):
         return Spec(placement=placement(what))
+    if isinstance(what, Reading):
+        raise ValueError(
+            "a Reading holds neither weights nor inputs; give flow the model that was read, and its inputs"
+        )
     raise ValueError(f"flow takes a Spec, a placement, a formula or a built model, not {type(what).__name__}")
 
 

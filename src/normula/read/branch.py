@@ -192,7 +192,11 @@ class Branches:
         if piece.step is None or piece.step.how != "norm":
             return False
         done = any(self.graph.is_mixing(one) for part in before for one in part.nodes)
-        return done and is_complete(self.graph, [one for part in after for one in part.nodes])
+        nodes = sorted(one for part in after for one in part.nodes)
+        # what goes into the scores as it is are normed queries, inside attention
+        first = next((one for one in nodes if self.graph.is_mixing(one) or self.graph.is_data_product(one)), None)
+        scored = first is not None and (self.graph.is_data_product(first) or self.graph.kind(first) == "attention")
+        return done and not scored and is_complete(self.graph, nodes)
 
     def _attends(self, piece: _Piece) -> bool:
         return any(self.graph.kind(one) in ("softmax", "attention") for one in piece.nodes)

@@ -27,7 +27,6 @@ class StepFlow:
         token_cosine: mean cosine between the tokens of a sequence, after the step; nan for one token.
         step_cosine: mean cosine between a token before and after the step.
         largest: largest absolute value of the stream after the step.
-        path: of the layer's module, in a model that was read.
     """
 
     layer: int
@@ -41,7 +40,6 @@ class StepFlow:
     token_cosine: float
     step_cosine: float
     largest: float
-    path: str = ""
 
     @property
     def ratio(self) -> float:
@@ -129,8 +127,9 @@ class Flow:
         growth: of the stream at initialisation.
         findings: what it shows; a `void` one comes first.
         reading: of a model that was read, as `Reading.to_dict` gives it; else empty.
-        identity: of a model that was read, how far the stream after a step is at most from a * before + branch, relative
-            to its largest number; else nan.
+        paths: of a model that was read, its layers' modules.
+        identity: of a model that was read, how far the stream after a step is at most from a * before + branch,
+            relative to its largest number; else nan.
     """
 
     name: str
@@ -141,6 +140,7 @@ class Flow:
     findings: tuple[Finding, ...]
     environment: Environment
     reading: dict[str, Any] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
     identity: float = math.nan
     schema: int = SCHEMA
 

@@ -26,6 +26,7 @@ from normula.torch.context import Context
 from normula.torch.layer import FUNCTIONS
 from normula.torch.model import Model
 from normula.torch.norms import Norm
+from normula.torch.sizes import length, rms, step_cosine, token_cosine
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -130,9 +131,9 @@ def measure(
         loss=value if is_loss else math.nan,
         steps=tuple(_step_flow(p, h) for p, h in zip(trace.points, held_trace.points, strict=True)),
         weights=weights,
-        input_gradient=_length(start.grad),
-        skip_gradient=_length(held_start.grad),
-        output_gradient=_length(output.grad),
+        input_gradient=length(start.grad),
+        skip_gradient=length(held_start.grad),
+        output_gradient=length(output.grad),
         norm_passes=_norm_passes(trace.last_norm),
     )
 
@@ -181,8 +182,8 @@ def _norm_passes(last: tuple[Norm, Tensor, Tensor] | None) -> float:
     centred = x.detach() - x.detach().mean(dim=-1, keepdim=True) if module.kind == "layernorm" else x.detach()
     square = centred.square()
     size = (square.sum(-1, keepdim=True) if module.kind == "l2norm" else square.mean(-1, keepdim=True)) + module.eps
-    total = _length(arriving)
-    return _length(x.grad * size.sqrt()) / total if total else math.nan
+    total = length(arriving)
+    return length(x.grad * size.sqrt()) / total if total else math.nan
 
 
 def _step_flow(point: Point, held: Point) -> StepFlow:
@@ -190,21 +191,21 @@ def _step_flow(point: Point, held: Point) -> StepFlow:
     return StepFlow(
         layer=point.layer,
         name=point.name,
-        rms_before=_rms(before),
-        rms_after=_rms(after),
-        branch_rms=0.0 if point.branch is None else _rms(point.branch),
-        skip_rms=0.0 if point.skip is None else _rms(point.skip),
-        gradient=_length(point.before.grad),
-        skip_gradient=_length(held.before.grad),
-        token_cosine=_token_cosine(after),
-        step_cosine=torch.cosine_similarity(before.double(), after.double(), dim=-1).mean().item(),
+        rms_before=rms(before),
+        rms_after=rms(after),
+        branch_rms=0.0 if point.branch is None else rms(point.branch),
+        skip_rms=0.0 if point.skip is None else rms(point.skip),
+        gradient=length(point.before.grad),
+        skip_gradient=length(held.before.grad),
+        token_cosine=token_cosine(after),
+        step_cosine=step_cosine(before, after),
         largest=after.abs().max().item(),
     )
 
 
 def _weights(model: nn.Module) -> tuple[WeightFlow, ...]:
     return tuple(
-        WeightFlow(name=name, norm=_length(parameter.detach()), gradient=_length(parameter.grad))
+        WeightFlow(name=name, norm=length(parameter.detach()), gradient=length(parameter.grad))
         for name, parameter in model.named_parameters()
     )
 
@@ -214,23 +215,3 @@ def _kept(x: Tensor) -> Tensor:
     if x.requires_grad:
         x.retain_grad()
     return x
-
-
-def _length(x: Tensor | None) -> float:
-    """Norm over everything; 0 for a gradient that never came."""
-    return 0.0 if x is None else torch.linalg.vector_norm(x.double()).item()
-
-
-def _rms(x: Tensor) -> float:
-    return x.double().square().mean().sqrt().item()
-
-
-def _token_cosine(x: Tensor) -> float:
-    """Mean cosine between two different tokens of a sequence, (B, T, D); nan for a single token."""
-    T = x.shape[1]
-    if T == 1:
-        return math.nan
-    units = torch.nn.functional.normalize(x.double(), dim=-1)
-    # less each token with itself: 1, or 0 for a token of zeros, which is like no other
-    pairs = units.sum(dim=1).square().sum(dim=-1) - units.square().sum(dim=(1, 2))
-    return (pairs / (T * (T - 1))).mean().item()

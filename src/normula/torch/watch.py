@@ -27,15 +27,15 @@ SEED: Final = 0
 TABLES: Final = ("_parameters", "_buffers", "_modules")
 
 
-class Watcher(Recorder):
+class Watcher(Recorder):  # type: ignore[no-untyped-call]
     """A recorder that keeps values and gradient edges.
 
     Args:
         model, inputs: as a recorder has them.
         values: the nodes whose values are kept, in `values`.
         edges: the nodes whose places in the backward pass are kept, in `edges`.
-        held: the nodes that no gradient goes into while `holding`, each with those that stand in for it where the node
-            is only a part of what one operator computes.
+        held: the nodes that no gradient goes into while `holding`, each with those that stand in for it where autograd
+            does not see it: where it is only a part of what one operator computes.
     """
 
     def __init__(
@@ -52,20 +52,19 @@ class Watcher(Recorder):
         self._wanted, self._edges, self._held = values, edges, dict(held or {})
         self._stand_ins = {one for others in self._held.values() for one in others}
         self._hooked: set[int] = set()
-        self._parts: set[int] = set()
-        self._pending: list[tuple[int, Tensor]] = []
+        self._pending: list[tuple[int, Tensor, int | None]] = []
         self._before_operator = False
         super().__init__(model, inputs, frozenset())
 
     @property
     def unheld(self) -> tuple[int, ...]:
-        """The nodes to be held that cannot be: parts of one operator, into which nothing flows that could be."""
-        return tuple(end for end in self._held if end in self._parts and not self._hooked & {*self._held[end]})
+        """The nodes to be held that cannot be: autograd does not see them, nor anything that flows into them."""
+        return tuple(end for end, others in self._held.items() if self._hooked.isdisjoint((end, *others)))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)
+        super().__exit__(kind, error, trace)  # type: ignore[no-untyped-call]
         self._note_all()
 
     def __torch_dispatch__(
@@ -92,18 +91,23 @@ class Watcher(Recorder):
         number = super().emit(kind, inputs, like, value, **attrs)
         if number in self._wanted:
             self.values[number] = (like if value is None else value()).detach().clone()
-        if value is not None:
-            self._parts.add(number)
-        elif self._before_operator:  # what a tensor holds now, not a result
+        if self._before_operator:  # what a tensor holds now, not a result
             self._note(number, like)
-        elif number in self._edges or number in self._held or number in self._stand_ins:
-            self._pending.append((number, like))
+        elif value is None and (number in self._edges or number in self._held or number in self._stand_ins):
+            self._pending.append((number, like, None))
         return number
 
     def _note_all(self) -> None:
-        for number, tensor in self._pending:
-            self._note(number, tensor)
-        self._pending = []
+        """Note the tensors that have a history by now; one operator of autograd may be several here, so others wait."""
+        waiting: list[tuple[int, Tensor, int | None]] = []
+        for number, tensor, version in self._pending:
+            if version not in (None, tensor._version):
+                continue  # it holds something else now
+            if tensor.requires_grad:
+                self._note(number, tensor)
+            else:
+                waiting.append((number, tensor, tensor._version))
+        self._pending = waiting
 
     def _note(self, number: int, tensor: Tensor) -> None:
         if not tensor.requires_grad:
@@ -112,13 +116,13 @@ class Watcher(Recorder):
             self.edges[number] = get_gradient_edge(tensor)
         if number in self._held or number in self._stand_ins:
             self._hooked.add(number)
-            tensor.register_hook(lambda gradient: self._passed(number, gradient))
+            tensor.register_hook(lambda gradient: self._passed(number, gradient))  # type: ignore[no-untyped-call]
 
     def _passed(self, number: int, gradient: Tensor) -> Tensor | None:
         """The gradient that goes on into a node."""
         if not self.holding:
             return None
-        stands_in = any(end in self._parts and number in self._held[end] for end in self._held)
+        stands_in = any(end not in self._hooked and number in others for end, others in self._held.items())
         return torch.zeros_like(gradient) if number in self._held or stands_in else None
 
 
@@ -155,7 +159,9 @@ def program_of(watcher: Watcher, output: Any) -> Program:
 def computes(watcher: Watcher, program: Program) -> bool:
     """Whether a watched pass computed what a program says."""
     both = list(zip(watcher.nodes, program.nodes, strict=False))
-    same = all(one.kind == other.kind and one.inputs == other.inputs and one.shape == other.shape for one, other in both)
+    same = all(
+        one.kind == other.kind and one.inputs == other.inputs and one.shape == other.shape for one, other in both
+    )
     return same and len(both) >= len(watcher.nodes)
 
 
@@ -242,8 +248,8 @@ def changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
 def _own(tensor: Tensor) -> Tensor:
     """A copy that the forward may change in place, with a gradient where it can have one; the caller's gets none."""
     tensor = tensor.detach()
-    return tensor.requires_grad_(True).clone() if _differs(tensor) else tensor.clone()
+    return tensor.requires_grad_(True).clone() if _takes_gradients(tensor) else tensor.clone()
 
 
-def _differs(tensor: Tensor) -> bool:
+def _takes_gradients(tensor: Tensor) -> bool:
     return tensor.is_floating_point() or tensor.is_complex()

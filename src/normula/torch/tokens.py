@@ -1,0 +1,108 @@
+"""How batch, tokens and features stand in the stream of a model that was read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+from torch import Tensor
+
+from normula.record.stream import Stream
+from normula.torch.watch import Watcher
+
+Tokens: TypeAlias = Callable[[Tensor], Tensor]
+"""From a value of the stream to (B, T, D)."""
+
+
+class Layouts:
+    """How tokens stand in each value of a stream, by its shape; found when it is first asked for."""
+
+    def __init__(self, watcher: Watcher, stream: Stream) -> None:
+        self.watcher, self.stream = watcher, stream
+        self._known: dict[tuple[int, ...], Tokens | None] = {}
+        if stream.steps:
+            first = stream.steps[0]
+            self.shape = watcher.nodes[first.before].shape
+            same = watcher.nodes[first.place].shape == self.shape
+            self.first = first.place if same and first.place in watcher.edges else first.before
+            self._known[self.shape] = self._of_all()
+
+    def of(self, node: int) -> Tokens | None:
+        """How the tokens stand in a value of the stream; None where that cannot be told."""
+        shape = self.watcher.nodes[node].shape
+        if shape not in self._known:
+            self._known[shape] = self._of_rows(node)
+        return self._known[shape]
+
+    def _of_all(self) -> Tokens | None:
+        """Sequences do not see each other: what the last row of the last value depends on is its own sequence."""
+        axis = self.stream.features
+        last = next((step.after for step in self.stream.steps[::-1] if self._has(step.after)), None)
+        if axis is None or last is None:
+            return None
+        gradient = self._seen_by(last, axis, -1)
+        if gradient is None:
+            return None
+        seen = gradient.movedim(axis, -1).ne(0).any(-1)
+        return _by_rows(seen, axis) if seen.dim() == 1 else _by_axes(seen, axis)
+
+    def _has(self, node: int) -> bool:
+        return node in self.watcher.edges and self.watcher.nodes[node].shape == self.shape
+
+    def _of_rows(self, node: int) -> Tokens | None:
+        """Rows of all tokens, (B T, D): the last but one is of the last sequence where sequences are not mixed."""
+        tokens, shape = self._known[self.shape], self.watcher.nodes[node].shape
+        if tokens is None or len(shape) != 2 or node not in self.watcher.edges:
+            return None
+        gradient = self._seen_by(node, 1, -2)
+        if gradient is None:
+            return None
+        seen = tokens(gradient).ne(0).any(-1)
+        B, T = seen.shape
+        if (B * T, tokens(gradient).shape[-1]) != tuple(shape) or min(B, T) < 2:
+            return None
+        owner = seen.any(-1)
+        if owner.sum() != 1:
+            return None
+        if owner[-1]:
+            return lambda x: x.reshape(B, T, -1)
+        return (lambda x: x.reshape(T, B, -1).transpose(0, 1)) if owner[-2] else None
+
+    def _seen_by(self, node: int, axis: int, row: int) -> Tensor | None:
+        """The gradient of one row of a value with respect to the first value of the stream."""
+        if self.first not in self.watcher.edges:
+            return None
+        like = self.watcher.values[node]
+        direction = torch.zeros_like(like)
+        rows = direction.movedim(axis, -1)
+        place = (-1,) * (rows.dim() - 2) + (row,)
+        rows[place] = (torch.linspace(1, 2, rows.shape[-1]) * (-1) ** torch.arange(rows.shape[-1])).to(like)
+        edges = self.watcher.edges
+        (gradient,) = torch.autograd.grad(
+            [edges[node]], [edges[self.first]], [direction], retain_graph=True, allow_unused=True
+        )
+        return gradient
+
+
+def _by_axes(seen: Tensor, axis: int) -> Tokens | None:
+    """The batch is the first axis along which nothing is seen but the end."""
+    alone = [i for i, size in enumerate(seen.shape) if size == 1 or not seen.movedim(i, 0)[:-1].any()]
+    if not alone:
+        return (lambda x: x.movedim(axis, -1).reshape(1, -1, x.shape[axis])) if seen.all() else None
+    if len(alone) == seen.dim() and seen.numel() > 1:
+        return None  # tokens that do not see each other may as well be sequences
+    batch = next((i for i in alone if seen.shape[i] > 1), alone[0])
+    return lambda x: x.movedim(axis, -1).movedim(batch, 0).flatten(1, -2)
+
+
+def _by_rows(seen: Tensor, axis: int) -> Tokens | None:
+    """Batch and tokens are one axis: sequences one after another, or token by token."""
+    N, T = seen.numel(), int(seen.sum())
+    if T == 0 or N % T or (T == 1 and N > 1):
+        return None
+    if seen[N - T :].all():
+        return lambda x: x.movedim(axis, -1).reshape(N // T, T, -1)
+    if seen[N // T - 1 :: N // T].all():
+        return lambda x: x.movedim(axis, -1).reshape(T, N // T, -1).transpose(0, 1)
+    return None
