@@ -56,3 +56,26 @@ def test_what_cannot_be_read_is_refused_in_one_line(
     err = capsys.readouterr().err
     assert message in err
     assert "Traceback" not in err
+
+
+def test_a_model_is_measured_by_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["flow", "hf:gpt2", "--seeds", "1"]) == 0
+    captured = capsys.readouterr()
+    assert "x = x + attn(norm(x)); x = x + mlp(norm(x))" in captured.out
+    assert "skip alone" in captured.out
+    assert "measured on a smaller twin" in captured.err
+
+
+@pytest.mark.negative
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["hf:gpt2", "--layers", "3", "--steps", "5"], "--layers, --steps belong to stacks that are built"),
+        (["pre", "--input", "x=2x8"], "--input belongs to a model that is read"),
+    ],
+)
+def test_options_that_would_do_nothing_are_refused(
+    words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["flow", *words]) == 2
+    assert message in capsys.readouterr().err

@@ -1,27 +1,50 @@
-"""What a stack does to signal and gradient, by depth: at initialisation, and over the first training steps."""
+"""What a stack does to signal and gradient, by depth: at initialisation, and over the first training steps.
+
+A model that exists is read first, and measured at the weights that it has: hf:NAME, timm:NAME, package.module:factory
+or FILE.pt2, as `normula read` takes them.
+"""
 
 from __future__ import annotations
 
 import argparse
+import sys
 
 from normula.cli.options import framework_option, json_option, rates, whole
 from normula.cli.progress import progress
 from normula.flow import flow
 from normula.flow.flow import PROBES
+from normula.record import Flow
 from normula.spec import Spec
 from normula.spec.kinds import ACTIVATIONS, INIT_RULES, NORM_KINDS
+
+STACK = {
+    "layers": 12,
+    "width": 64,
+    "heads": 4,
+    "norm": "layernorm",
+    "activation": "gelu",
+    "init": "xavier",
+    "final": None,
+    "steps": 0,
+    "lr": None,
+    "warmup": None,
+    "task": None,
+    "framework": "torch",
+}
+"""The options of a stack that is built, each with its default; a model that is read has its own."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The stack, the probe, the training steps."""
     add = parser.add_argument
-    add("placement", metavar="NAME_OR_FORMULA", help="such as post, or 'norm(x + f(x))'")
-    add("--layers", type=whole(1), metavar="L", default=12, help="default 12")
-    add("--width", type=whole(1), metavar="D", default=64, help="default 64")
-    add("--heads", type=whole(1), metavar="H", default=4, help="default 4")
-    add("--norm", choices=list(NORM_KINDS), default="layernorm", help="default layernorm")
-    add("--activation", choices=list(ACTIVATIONS), default="gelu", help="default gelu")
-    add("--init", choices=list(INIT_RULES), default="xavier", help="default xavier")
+    add("placement", metavar="NAME_OR_FORMULA_OR_MODEL", help="such as post, 'norm(x + f(x))', or hf:gpt2")
+    add("--input", action="append", default=[], metavar="NAME=SHAPE", help="of a model: input_ids=2x8")
+    add("--layers", type=whole(1), metavar="L", default=STACK["layers"], help="default 12")
+    add("--width", type=whole(1), metavar="D", default=STACK["width"], help="default 64")
+    add("--heads", type=whole(1), metavar="H", default=STACK["heads"], help="default 4")
+    add("--norm", choices=list(NORM_KINDS), default=STACK["norm"], help="default layernorm")
+    add("--activation", choices=list(ACTIVATIONS), default=STACK["activation"], help="default gelu")
+    add("--init", choices=list(INIT_RULES), default=STACK["init"], help="default xavier")
     add(
         "--final",
         metavar="FORMULA",
@@ -39,6 +62,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Measure and print."""
+    if ":" in options.placement or options.placement.endswith(".pt2"):
+        return _of_model(options)
+    if options.input:
+        raise ValueError("--input belongs to a model that is read, such as hf:gpt2; a stack makes its own")
     if options.steps == 0 and (options.lr or options.warmup is not None):
         raise ValueError("--lr and --warmup belong to a training run; give --steps too, such as --steps 20")
     if options.lr and len(options.lr) > 1:
@@ -58,6 +85,40 @@ def run(options: argparse.Namespace) -> int:
             framework=options.framework,
             report=lambda: report(next(done), 0, "a pass"),
         )
+    return _shown(found, options)
+
+
+def _of_model(options: argparse.Namespace) -> int:
+    """Measure a model that is read; a big one, which holds no weights, in its twin."""
+    from normula.flow import flow_of
+    from normula.framework import room
+
+    if unused := [name for name, default in STACK.items() if getattr(options, name) != default]:
+        raise ValueError(
+            f"{options.placement} is a model that is read and measured as it is; --{', --'.join(unused)} "
+            f"{'belongs' if len(unused) == 1 else 'belong'} to stacks that are built"
+        )
+    sources = room("torch").sources
+    inputs = dict(sources.parse_input(text) for text in options.input)
+    source = sources.source(options.placement, inputs or None)
+    twin = source.twin
+    notes = [source.note, "measured on a smaller twin with random weights" if twin else ""]
+    print(f"{source.title}: {'; '.join(note for note in notes if note) or 'as it is'}", file=sys.stderr)
+    source = twin or source
+    with progress("measuring") as report:
+        done = iter(range(1, 10**6))
+        found = flow_of(
+            source.model,
+            source.args,
+            source.kwargs,
+            seeds=range(options.seeds),
+            probe=options.probe,
+            report=lambda: report(next(done), options.seeds, "a pass"),
+        )
+    return _shown(found, options)
+
+
+def _shown(found: Flow, options: argparse.Namespace) -> int:
     if options.json:
         from normula.record import to_json
 

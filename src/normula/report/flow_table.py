@@ -17,17 +17,30 @@ MAX_ROWS = 24
 
 def print_flow(flow: Flow, console: Console) -> None:
     """Tables of one training step each (the first and the last), the course over training steps, the findings."""
-    spec, first = flow.spec, flow.at(flow.training_steps[0])
-    console.print(
-        f"{spec['placement']['formula']}   {spec['layers']} layers, width {spec['width']}, {spec['norm']}, "
-        f"init {spec['init']}; probe {flow.probe}, mean over seeds {', '.join(str(one.seed) for one in first)}",
-        highlight=False,
-        markup=False,
-    )
+    console.print(_title(flow), highlight=False, markup=False)
+    if not any(one.steps for one in flow.passes):  # of a model that was read, and has no stream that can be measured
+        _print_findings(flow, console)
+        return
     for step in dict.fromkeys((flow.training_steps[0], flow.training_steps[-1])):
         console.print(_steps(flow.at(step), f"training step {step}", flow.void))
     if len(flow.training_steps) > 1:
         console.print(_course(flow))
+    _print_findings(flow, console)
+
+
+def _title(flow: Flow) -> str:
+    """What was measured: the spec of a stack, or the formulas that were read."""
+    seeds = ", ".join(str(one.seed) for one in flow.at(flow.training_steps[0])) if flow.passes else "none"
+    how = f"probe {flow.probe}, mean over seeds {seeds}"
+    if flow.spec:
+        spec = flow.spec
+        sizes = f"{spec['layers']} layers, width {spec['width']}, {spec['norm']}, init {spec['init']}"
+        return f"{spec['placement']['formula']}   {sizes}; {how}"
+    stages = [f"{stage['layers']} x  {stage['block']}" for stage in flow.reading.get("stages", ())]
+    return "\n".join([*stages, how])
+
+
+def _print_findings(flow: Flow, console: Console) -> None:
     marks = {"void": "VOID", "warning": "!", "note": "-"}
     for finding in flow.findings:
         text = finding.text.removeprefix("Void: ")
