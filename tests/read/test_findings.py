@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import normula as nm
 from normula.read import read
 from normula.read.findings import CODES
 from tests.read import models as m
@@ -183,3 +184,11 @@ def test_cross_attention_is_not_blamed_for_its_memory() -> None:
     found = read(model, m.stream(), m.stream())
     assert found.stages[0].block == "x = x + attn(norm(x)); x = x + cross(norm(x)); x = x + mlp(norm(x))"
     assert found.findings == ()
+
+
+@pytest.mark.negative
+def test_tokens_pooled_by_a_product_are_no_norm_over_tokens() -> None:
+    model = nm.build(nm.Spec(placement="pre", layers=3, width=16, heads=2, classes=3, vocab=9))
+    mask = torch.ones(2, 5, dtype=torch.bool)
+    mask[0, 3:] = False
+    assert [one.code for one in read(model, torch.randint(0, 9, (2, 5)), mask).findings] == []

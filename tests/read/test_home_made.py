@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import normula as nm
 from normula.formula import Formula
 from normula.read import read
 from tests.read import models as m
@@ -198,3 +199,19 @@ def test_a_width_of_thousands_on_the_meta_device_is_read_and_not_replayed() -> N
         model = m.Stack([layer() for _ in range(8)])
     (stage,) = read(model, torch.empty(4, 2, 8192)).stages
     assert (stage.layers, stage.block, stage.proof) == (8, PRE, "not replayed")
+
+
+def test_a_stack_in_bfloat16_with_statistics_in_float32_is_read() -> None:
+    model = nm.build(nm.Spec(placement="post", layers=3, width=16, heads=2)).bfloat16()
+    stage = read(model, torch.randn(2, 5, 16).bfloat16()).stages[0]
+    assert (stage.layers, stage.block, stage.proof) == (3, "x = norm(x + attn(x)); x = norm(x + mlp(x))", "replayed")
+
+
+@pytest.mark.parametrize("over", ["width", "head"])
+def test_queries_normed_in_cross_attention_are_inside_it(over: str) -> None:
+    block = "x = x + attn(norm(x)); x = x + cross(norm(x), qk=norm); x = x + mlp(norm(x))"
+    sides = dict(layers=2, width=16, heads=2)
+    model = nm.build(nm.Spec(placement=block, encoder=nm.Spec(**sides), qk_norm=over, **sides))
+    reading = read(model, torch.randn(2, 5, 16), source=torch.randn(2, 4, 16))
+    assert reading.stages[1].block == "x = x + attn(norm(x)); x = x + cross(norm(x)); x = x + mlp(norm(x))"
+    assert reading.inner == ("qk",)

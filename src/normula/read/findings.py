@@ -205,9 +205,9 @@ def _features(graph: Graph, norm: int) -> int | None:
         users = graph.users[node]
         if not users:
             return None
-        node = users[0]
+        before, node = node, users[0]
         if graph.is_product(node):
-            if graph.kind(node) != "matmul":
+            if graph.kind(node) != "matmul" or graph.inputs(node)[0] != before:  # tokens may be pooled by a product
                 return None
             return graph[graph.inputs(node)[0]].shape[-1]
         step = step_down(graph, node)

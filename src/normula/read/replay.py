@@ -145,7 +145,8 @@ class _Replay:
         self.graph, self.written, self.values = graph, written, values
         self.formula = Formula(written.text)
         self.back = {new: old for old, new in self.formula.renumbering.items()}
-        self.tolerance = TOLERANCE.get(graph[written.last].dtype, 1e-4)
+        types = {graph[node].dtype for node in (written.first, written.last, *written.sums)}
+        self.tolerance = max(TOLERANCE.get(one, 1e-4) for one in types)  # statistics may be finer than the stream
         self.terms = {total: terms_of(graph, total) for total in written.sums}
 
     def run(self) -> None:
