@@ -196,6 +196,8 @@ def _per_channel(seen: Seen) -> Iterator[tuple[str, str]]:
         if graph.alive[number] and node.kind == "batchnorm" and node.attrs.get("batch") and path not in told:
             told.add(path)
             yield "norm-over-tokens", f"{path}: its statistics are of one feature, over all tokens"
+            if _is_causal(graph):
+                yield "future-leaks", f"{path}: a token's norm depends on later tokens of a causal model"
 
 
 def _features(graph: Graph, norm: int) -> int | None:
