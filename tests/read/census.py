@@ -1,15 +1,18 @@
 """What the model types of transformers do to their residual stream, as a page of the documentation.
 
-python -m tests.read.census [--jobs N] [--out docs/models.md] [NAME ...]
+python -m tests.read.census [--jobs N] [--minutes N] [--out docs/models.md] [NAME ...]
 
-Every type's default config is shrunken to a tiny twin with random weights, read, and replayed.
+Every type's default config is shrunken to a tiny twin with random weights, read, and replayed. The types are taken in a
+shuffled order, so that what a limit of minutes leaves is a fair sample.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import random
 import sys
+import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,13 +22,13 @@ from tests.read.sources_report import in_processes
 
 HEAD = """# What {types} models do
 
-Every model type of transformers {version} whose default config makes a small model that runs, read from what runs:
-`normula read hf:TYPE` says the same of one of them. A row with a known name was replayed: its formula, with the model's
-own norms and sublayers, on real tensors and with every gain and bias at random, gives the model's own stream. What is
-not understood is said to be unknown.
+{types} of the {all} model types of transformers {version}, read from what runs: `normula read hf:TYPE` says the same of
+one of them. Missing are those whose default config makes no small model that runs, and what a limit of time left out. A
+row with a known name was replayed: its formula, with the model's own norms and sublayers, on real tensors and with
+every gain and bias at random, gives the model's own stream. What is not understood is said to be unknown.
 
-The page is made by `python -m tests.read.census`. Of {types} types, {whole} are read whole, {part} in part, {unknown}
-not at all, and {none} have no residual stream.
+The page is made by `python -m tests.read.census --out docs/models.md`. Of {types} types, {whole} are read whole, {part}
+in part, {unknown} not at all, and {none} have no residual stream.
 
 | formula of a layer | name | types |
 |---|---|---|
@@ -57,7 +60,7 @@ def one(name: str) -> dict[str, object]:
     return {"name": name, "ran": True, "reading": reading.to_dict()}
 
 
-def page(readings: Sequence[tuple[str, dict[str, Any]]], version: str) -> str:
+def page(readings: Sequence[tuple[str, dict[str, Any]]], version: str, types: int) -> str:
     """The page of all readings, by name."""
     rows: list[str] = []
     formulas: Counter[tuple[str, str]] = Counter()
@@ -87,6 +90,7 @@ def page(readings: Sequence[tuple[str, dict[str, Any]]], version: str) -> str:
     ]
     return HEAD.format(
         types=len(readings),
+        all=types,
         version=version,
         commonest="\n".join(commonest),
         rows="\n".join(rows),
@@ -107,24 +111,30 @@ def main(words: list[str]) -> int:
 
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
-    jobs, out, names = 2, None, []
+    jobs, minutes, out, names = 2, 600.0, None, []
     rest = iter(words)
     for word in rest:
         if word == "--jobs":
             jobs = int(next(rest))
+        elif word == "--minutes":
+            minutes = float(next(rest))
         elif word == "--out":
             out = Path(next(rest))
         else:
             names.append(word)
     found: list[tuple[str, dict[str, Any]]] = []
     failed: list[dict[str, object]] = []
-    for done in in_processes(one, names or sorted(MODEL_MAPPING_NAMES), jobs):
+    names = names or random.Random(0).sample(sorted(MODEL_MAPPING_NAMES), len(MODEL_MAPPING_NAMES))
+    end = time.monotonic() + 60 * minutes
+    for done in in_processes(one, names, jobs):
         if done["ran"]:
             found.append((str(done["name"]), dict(done["reading"])))  # type: ignore[call-overload]
         else:
             failed.append(done)
         print(json.dumps(done), flush=True)
-    text = page(found, transformers.__version__)
+        if time.monotonic() > end:
+            break
+    text = page(found, transformers.__version__, len(MODEL_MAPPING_NAMES))
     if out is not None:
         out.write_text(text, encoding="utf-8", newline="\n")
     print(f"{len(found)} read, {len(failed)} not", file=sys.stderr)
