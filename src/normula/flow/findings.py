@@ -22,6 +22,8 @@ COLLAPSED = 1 - 1e-5
 ALIKE = 0.995
 """Tokens whose mean cosine is above this are alike: 1.00 to two places."""
 
+BY_DESIGN = "a gain that starts at 0 does this by design, and it passes after the first update"
+
 HALF_LARGEST = 65504.0
 """Largest number of float16."""
 
@@ -40,7 +42,7 @@ def findings(passes: Sequence[Pass], spec: Spec, probe: str, last: int = 0) -> t
     found += _collapse(passes)
     if not void:
         found += _gradient(start)
-        found += _dead(start) if first == 0 else ()
+        found += _dead(start, "initialisation", BY_DESIGN) if first == 0 else ()
     found += _growth(start)
     found += _overflow(passes)
     if not void and last == 0:
@@ -57,6 +59,7 @@ def as_it_is(passes: Sequence[Pass], width: int, probe: str, *, whole: bool) -> 
     found: list[Finding] = [*_void(passes, width, probe), *_not_finite(passes, 0), *_collapse(passes, when)]
     if not any(finding.weight == "void" for finding in found):
         found += _gradient(passes, when)
+        found += _dead(passes, when, "what is measured does not depend on it here, or it is frozen")
     found += _growth(passes) if whole else ()
     found += _overflow(passes)
     return in_order(found)
@@ -183,15 +186,15 @@ def _gradient(start: Sequence[Pass], when: str = "") -> Iterable[Finding]:
     yield Finding(kind="skip-path", weight="note", text=text)
 
 
-def _dead(start: Sequence[Pass]) -> Iterable[Finding]:
+def _dead(start: Sequence[Pass], when: str, why: str) -> Iterable[Finding]:
     names = [weight.name for weight in start[0].weights]
     dead = [name for place, name in enumerate(names) if all(one.weights[place].gradient == 0.0 for one in start)]
     if dead:
         yield Finding(
             kind="no-gradient",
             weight="note",
-            text=f"{len(dead)} of {len(names)} parameters have a gradient of exactly 0 at initialisation, such as "
-            f"{dead[0]}; a gain that starts at 0 does this by design, and it passes after the first update.",
+            text=f"{len(dead)} of {len(names)} parameters have a gradient of exactly 0 at {when}, such as "
+            f"{dead[0]}; {why}.",
         )
 
 
