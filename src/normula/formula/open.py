@@ -48,7 +48,7 @@ class Open(Runner):
     def statements(self, tree: Tree, streams: Mapping[str, Any]) -> dict[str, Any]:
         """The streams after the step; each new x that comes of a sublayer is a point."""
         self.known: dict[int, Any] = {}
-        runs_sublayers = any(call.word in SUBLAYERS for one in tree.statements for call in calls(one.value))
+        shown = points(tree)
         held = dict(streams)
         branches: set[str] = set()
         numbers: set[str] = set()
@@ -56,7 +56,7 @@ class Open(Runner):
             value = self.value(statement.value, held)
             if is_number(statement.value, numbers):
                 numbers.add(statement.name)
-            elif statement.name == STREAM and runs_sublayers:
+            elif place in shown:
                 value = self.kept(value)
                 added, carried = _split(_inside_norms(statement.value, numbers), branches)
                 self.point(place, held[STREAM], value, self.total(added, held), self.total(carried, held))

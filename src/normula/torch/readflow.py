@@ -16,10 +16,11 @@ from torch import Tensor, nn
 from normula.record.flow import Pass, StepFlow, WeightFlow
 from normula.record.program import Program
 from normula.record.stream import LastNorm, Stream, StreamFlow, StreamStep, Term
+from normula.torch.capture.nested import tensors
 from normula.torch.passes import probe_loss
 from normula.torch.sizes import length, rms, step_cosine, token_cosine
 from normula.torch.tokens import Layouts
-from normula.torch.watch import Watcher, as_it_is, changed, computes, program_of, tensors, watched
+from normula.torch.watch import Watcher, as_it_is, changed, computes, program_of, watched
 
 NORMS: Final = ("layernorm", "rmsnorm", "l2norm")
 """Those whose Jacobian is a projection."""

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 from normula.record.program import Kind, Program
+from normula.torch.capture.nested import tensors
 from normula.torch.capture.recorder import Recorder
+from normula.torch.capture.scope import attributes, restore
 
 SEED: Final = 0
 """Of what a forward draws in evaluation mode, so that two passes compute the same."""
-
-TABLES: Final = ("_parameters", "_buffers", "_modules")
 
 
 class Watcher(Recorder):  # type: ignore[no-untyped-call]
@@ -171,10 +171,7 @@ def as_it_is(model: nn.Module) -> Iterator[None]:
 
     The model is as it was afterwards: modes, attributes, parameters and what they require, buffers, gradients.
     """
-    attributes = [
-        (module, dict(module.__dict__), {name: copy(module.__dict__[name]) for name in TABLES})
-        for module in model.modules()
-    ]
+    held = [(module, attributes(module)) for module in model.modules()]
     parameters = [(parameter, parameter.requires_grad) for parameter in model.parameters()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers()]
     states = random.getstate(), np.random.get_state()
@@ -198,35 +195,16 @@ def as_it_is(model: nn.Module) -> Iterator[None]:
             np.random.seed(SEED)
             yield
         finally:
-            for module, held, tables in attributes:
-                module.__dict__.clear()
-                module.__dict__.update(held)
-                for name, table in tables.items():
-                    module.__dict__[name].clear()
-                    module.__dict__[name].update(table)
+            for module, before in held:
+                restore(module, before)
             for parameter, wanted in parameters:
                 if parameter.is_leaf:
                     parameter.requires_grad_(wanted)
-            for buffer, before in buffers:
-                buffer.data.copy_(before)
+            for buffer, value in buffers:
+                buffer.data.copy_(value)
             torch.backends.mha.set_fastpath_enabled(fast)
             random.setstate(states[0])
             np.random.set_state(states[1])
-
-
-def tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors of a nested value, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from tensors(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from tensors(part)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            yield from tensors(getattr(value, name, None))
 
 
 def changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from normula.record.program import Program
+from normula.torch.capture.nested import tensors
 from normula.torch.capture.recorder import Recorder
 from normula.torch.capture.scope import undisturbed
 from normula.torch.sources.meta import Affirming
@@ -76,8 +77,8 @@ def _module(model: Model) -> nn.Module:
 
 def _run(model: nn.Module, args: Any, kwargs: Any, keep: frozenset[int]) -> tuple[Recorder, list[int]]:
     """A recorded pass, and the nodes that it returned."""
-    inputs = [(f"{i}", tensor) for i, tensor in enumerate(_tensors(args))]
-    inputs += [(name, tensor) for name, value in kwargs.items() for tensor in _tensors(value)]
+    inputs = [(f"{i}", tensor) for i, tensor in enumerate(tensors(args))]
+    inputs += [(name, tensor) for name, value in kwargs.items() for tensor in tensors(value)]
     model = getattr(model, "_orig_mod", model)  # compiled code hides what it computes; the module inside does not
     with undisturbed(model, SEED):
         recorder = Recorder(model, inputs, keep)
@@ -87,7 +88,7 @@ def _run(model: nn.Module, args: Any, kwargs: Any, keep: frozenset[int]) -> tupl
         finally:
             for parameter, before in recorder.overwritten:
                 parameter.data.copy_(before)
-    return recorder, list(dict.fromkeys(recorder.read(tensor) for tensor in _tensors(result)))
+    return recorder, list(dict.fromkeys(recorder.read(tensor) for tensor in tensors(result)))
 
 
 def _holds_vectors(module: nn.Module) -> bool:
@@ -114,21 +115,6 @@ def _placed(model: nn.Module, value: Any) -> Any:
         return part
 
     return place(value)
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """The tensors of a nested value, in order."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, Mapping):
-        for part in value.values():
-            yield from _tensors(part)
-    elif isinstance(value, list | tuple):
-        for part in value:
-            yield from _tensors(part)
-    elif hasattr(value, "__dataclass_fields__"):
-        for name in value.__dataclass_fields__:
-            yield from _tensors(getattr(value, name, None))
 
 
 class _Names(TorchDispatchMode):  # type: ignore[no-untyped-call]

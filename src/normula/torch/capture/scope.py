@@ -20,7 +20,7 @@ def undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
     A parameter that holds one value everywhere, or is a vector, is what it is at the start of training; there
     placements agree that later do not (a branch of zeros, a gain of ones). It is drawn at random inside.
     """
-    attributes = [(module, _attributes(module)) for module in model.modules()]
+    held = [(module, attributes(module)) for module in model.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers() if not buffer.is_meta]
     states = random.getstate(), np.random.get_state()
     fast = torch.backends.mha.get_fastpath_enabled()
@@ -37,21 +37,21 @@ def undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
             np.random.seed(seed % 2**32)
             yield
         finally:
-            for module, held in attributes:
-                _restore(module, held)
-            for tensor, before in (*drawn, *buffers):
-                tensor.data.copy_(before)
+            for module, before in held:
+                restore(module, before)
+            for tensor, value in (*drawn, *buffers):
+                tensor.data.copy_(value)
             torch.backends.mha.set_fastpath_enabled(fast)
             random.setstate(states[0])
             np.random.set_state(states[1])
 
 
-def _attributes(module: nn.Module) -> dict[str, Any]:
+def attributes(module: nn.Module) -> dict[str, Any]:
     """What a module holds: its attributes, with its tables of tensors and modules as they are now."""
     return {name: copy(value) if name in _TABLES else value for name, value in module.__dict__.items()}
 
 
-def _restore(module: nn.Module, before: dict[str, Any]) -> None:
+def restore(module: nn.Module, before: dict[str, Any]) -> None:
     """Give a module the attributes that it had; those that its forward left behind go."""
     for name in [name for name in module.__dict__ if name not in before]:
         del module.__dict__[name]
