@@ -167,6 +167,12 @@ LAYER = "n = norm(x); x = x + attn(n, qkv=norm, out=rmsnorm) + 0.5 * mlp(norm(x)
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "encoder": {},
+    "values": {"features": 3},
+    "values, causal": {"features": 3, "causal": True},
+    "values without positions": {"features": 3, "positions": "none"},
+    "values, rotary": {"features": 3, "positions": "rotary"},
+    "values, norms around the stack": {"features": 3, "embed": "norm(x)", "final": "rmsnorm(x)"},
+    "classifier on values": {"classes": 3, "features": 5},
     "one head": {"heads": 1},
     "classifier on vectors": {"classes": 3},
     "classifier on ids": {"classes": 3, "vocab": 7},
@@ -262,11 +268,11 @@ def random_weights(spec: Spec, seed: int = 0) -> dict[str, Array]:
 
 
 def random_inputs(spec: Spec, seed: int = 1, batch: int = 2, tokens: int = 5) -> Array:
-    """Vectors (B, T, D) that are neither centred nor of unit size; ids (B, T) where the spec has a vocabulary."""
+    """Vectors (B, T, D) or values (B, T, P) that are neither centred nor of unit size; ids (B, T) with a vocabulary."""
     random = np.random.default_rng(seed)
     if spec.vocab is not None:
         return random.integers(0, spec.vocab, (batch, tokens))
-    return 0.4 + 1.3 * random.standard_normal((batch, tokens, spec.width))
+    return 0.4 + 1.3 * random.standard_normal((batch, tokens, spec.features or spec.width))
 
 
 def title(placement: str | Placement) -> str:

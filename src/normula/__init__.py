@@ -9,12 +9,14 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from normula.advise import advise
     from normula.catalog import placement, placements
     from normula.claims import claims
     from normula.compare import compare
     from normula.explain import explain
     from normula.flow import flow
     from normula.formula import Formula, FormulaError, Placement
+    from normula.race import race
     from normula.read import read
     from normula.spec import Spec
 
@@ -23,6 +25,7 @@ __all__ = [
     "FormulaError",
     "Placement",
     "Spec",
+    "advise",
     "build",
     "claims",
     "compare",
@@ -30,6 +33,7 @@ __all__ = [
     "flow",
     "placement",
     "placements",
+    "race",
     "read",
 ]
 
@@ -43,6 +47,8 @@ _HOMES = {
     "placements": "normula.catalog",
     "Spec": "normula.spec",
     "flow": "normula.flow",
+    "advise": "normula.advise",
+    "race": "normula.race",
     "read": "normula.read",
     "claims": "normula.claims",
     "compare": "normula.compare",

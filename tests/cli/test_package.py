@@ -9,7 +9,7 @@ import normula as nm
 
 PUBLIC = {
     *("Formula", "FormulaError", "Placement", "Spec"),
-    *("build", "claims", "compare", "explain", "flow", "placement", "placements", "read"),
+    *("advise", "build", "claims", "compare", "explain", "flow", "placement", "placements", "race", "read"),
 }
 
 
@@ -20,10 +20,18 @@ def test_the_public_names_are_these() -> None:
 
 
 @pytest.mark.parametrize(
-    "room", ["normula.flow", "normula.compare", "normula.explain", "normula.flow.flow", "normula.cli.compare_command"]
+    "room",
+    [
+        "normula.flow",
+        "normula.compare",
+        "normula.explain",
+        "normula.flow.flow",
+        "normula.race",
+        "normula.cli.compare_command",
+    ],
 )
 def test_a_verb_stays_a_verb_when_the_room_of_its_name_is_imported_first(room: str) -> None:
-    verbs = ("flow", "compare", "explain", "read")
+    verbs = ("flow", "compare", "explain", "race", "read")
     code = f"import {room}, normula; assert all(callable(getattr(normula, verb)) for verb in {verbs})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

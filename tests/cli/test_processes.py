@@ -3,7 +3,6 @@
 import json
 import os
 import pty
-import select
 import signal
 import subprocess
 import time
@@ -13,6 +12,7 @@ import pytest
 
 from normula.record import Comparison, from_json
 from tests.cli.conftest import NORMULA, TINY, Cli
+from tests.processes import output_until, session, wait_until
 
 
 @pytest.mark.parametrize(
@@ -40,30 +40,6 @@ def test_a_full_disk_under_the_page_is_found_before_the_work(program: Cli, text:
     code, out, err = program("compare", *TINY, "--data", str(text), "--html", "/dev/full")
     assert (code, out) == (2, "")
     assert "no such space is left" in err
-
-
-def session(leader: int) -> list[int]:
-    """The processes of a session that run, from /proc."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            state, _, _, its = (entry / "stat").read_text().rsplit(") ", 1)[1].split()[:4]
-        except (OSError, ValueError):
-            continue
-        if int(its) == leader and state != "Z":
-            found.append(int(entry.name))
-    return found
-
-
-def output_until(terminal: int, words: bytes, seconds: float) -> bytes:
-    """What is written to the terminal up to these words."""
-    seen, end = b"", time.monotonic() + seconds
-    while words not in seen and time.monotonic() < end:
-        if select.select([terminal], [], [], 0.1)[0]:
-            seen += os.read(terminal, 4096)
-    return seen
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
@@ -94,10 +70,7 @@ def test_an_interrupt_ends_cleanly_and_reports_what_was_finished(text: Path, tmp
     assert len(found.trials) < found.planned
     assert found.verdict[0].text.startswith("Interrupted: ")
     assert "Interrupted: " in page.read_text()
-    end = time.monotonic() + 10
-    while session(process.pid) and time.monotonic() < end:
-        time.sleep(0.1)
-    assert session(process.pid) == []
+    wait_until(lambda: not session(process.pid))
 
 
 def test_an_interrupt_of_a_command_without_parts_says_so() -> None:

@@ -5,7 +5,7 @@ import pytest
 from normula.compare import Settings
 from normula.race import Entry, Job, cores, run, run_all
 from normula.record import Trial
-from normula.spec import Spec
+from normula.spec import Recipe, Spec
 
 DEFAULT = Settings()
 RUNS = {"post, Xavier": ("post", "xavier"), "pre, Xavier": ("pre", "xavier"), "post, normal 0.02": ("post", "normal")}
@@ -24,7 +24,7 @@ def entry(placement: str, init: str) -> Entry:
         context=DEFAULT.context,
         init=init,
     )
-    return Entry(spec=spec, task="text", path=None, steps=200, lr=3e-3, warmup=0, batch=DEFAULT.batch)
+    return Entry(spec=spec, recipe=Recipe(steps=200, lr=3e-3, batch=DEFAULT.batch), task="text")
 
 
 @pytest.fixture(scope="module")

@@ -134,11 +134,9 @@ def test_the_shortest_text_that_is_taken_can_be_trained_and_validated_on(tmp_pat
 
 
 @pytest.mark.negative
-def test_a_file_that_is_not_there_or_a_folder_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"there is no file .*nothing\.txt"):
         corpus(tmp_path / "nothing.txt")
-    with pytest.raises(ValueError, match=r"cannot be read \(Is a directory\)"):
-        corpus(tmp_path)
 
 
 @pytest.mark.negative
@@ -152,3 +150,79 @@ def test_a_file_that_may_not_be_read_is_refused(text: Path, monkeypatch: pytest.
         monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(ValueError, match=r"cannot be read \(Permission denied\)"):
         corpus(text)
+
+
+class TestSeveralFiles:
+    """Files a.txt, b.txt ... of 400 bytes of their own letter each."""
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        for place in range(23):
+            self.write(tmp_path / f"{chr(97 + place)}.txt", chr(97 + place) * 400)
+        return tmp_path
+
+    @staticmethod
+    def write(path: Path, text: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def test_every_tenth_file_of_a_folder_is_for_validation(self, folder: Path) -> None:
+        found = corpus(folder, WINDOW)
+        assert bytes(found.validation) == b"j" * 400 + b"\n" + b"t" * 400
+        assert set(bytes(found.train)) == set(b"abcdefghiklmnopqrsuvw\n")
+        assert len(found.train) == 21 * 401 - 1
+        assert found.name == folder.name
+
+    def test_files_that_are_named_come_in_their_order(self, folder: Path) -> None:
+        named = [str(folder / f"{letter}.txt") for letter in "cba"]
+        found = corpus(named, WINDOW)
+        assert bytes(found.train) == b"c" * 400 + b"\n" + b"b" * 400
+        assert bytes(found.validation) == b"a" * 400
+        assert found.name == "c.txt and 2 more"
+        assert task("text", named, WINDOW).digest == found.digest
+
+    def test_folders_below_are_read_and_what_is_hidden_or_no_text_is_not(self, folder: Path) -> None:
+        before = corpus(folder, WINDOW)
+        for name in (".git/config", ".hidden.txt", "below/.hidden/x.txt"):
+            self.write(folder / name, "X" * 400)
+        (folder / "data.bin").write_bytes(b"X\0" * 400)
+        (folder / "empty.txt").write_bytes(b"")
+        assert corpus(folder, WINDOW).digest == before.digest
+        self.write(folder / "below" / "z.txt", "Z" * 400)
+        assert ord("Z") in corpus(folder, WINDOW).train
+
+    def test_a_text_that_is_there_twice_is_in_one_part_only(self, folder: Path) -> None:
+        self.write(folder / "zz.txt", "j" * 400)
+        found = corpus([folder, folder / "j.txt"], WINDOW)
+        assert ord("j") not in found.train
+        assert bytes(found.validation).count(b"j") == 400
+
+    @pytest.mark.negative
+    def test_parts_that_are_too_short_are_refused(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "a.txt", "a" * 1000)
+        self.write(tmp_path / "b.txt", "b" * (4 * WINDOW - 1))
+        message = "has 31 bytes for validation, in 1 of 2 texts .*; windows of 8 tokens need at least 32"
+        with pytest.raises(ValueError, match=message):
+            corpus(tmp_path, WINDOW)
+        self.write(tmp_path / "b.txt", "b" * 4 * WINDOW)
+        assert len(corpus(tmp_path, WINDOW).validation) == 4 * WINDOW
+        self.write(tmp_path / "a.txt", "a" * (36 * WINDOW - 1))
+        with pytest.raises(ValueError, match="has 287 bytes for training, in 1 of 2 texts"):
+            corpus(tmp_path, WINDOW)
+
+    @pytest.mark.negative
+    def test_one_text_is_not_enough_for_two_parts(self, tmp_path: Path) -> None:
+        self.write(tmp_path / "a.txt", "a" * 1000)
+        with pytest.raises(ValueError, match="has 0 bytes for training, in 0 of 1 texts"):
+            corpus(tmp_path, WINDOW)
+
+    @pytest.mark.negative
+    def test_a_named_file_that_is_no_text_is_refused(self, folder: Path) -> None:
+        (folder / "data.bin").write_bytes(b"X\0" * 400)
+        with pytest.raises(ValueError, match=r"data\.bin is not text"):
+            corpus([folder / "a.txt", folder / "data.bin"], WINDOW)
+
+    @pytest.mark.negative
+    def test_a_folder_without_text_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="holds no text file"):
+            corpus(tmp_path)

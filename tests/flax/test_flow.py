@@ -11,7 +11,7 @@ from normula.data import task
 from normula.flax import build, linen, nnx
 from normula.flow import flow, popular
 from normula.record import Flow, Pass
-from normula.spec import Spec
+from normula.spec import Recipe, Spec
 from tests.cases import BLOCKS
 
 pytestmark = pytest.mark.contract
@@ -120,22 +120,21 @@ def test_training_is_pytorchs_step_by_step() -> None:
 
     spec = Spec(placement="pre", layers=2, width=16, heads=2, vocab=256, context=16, causal=True)
     data = task("text", None, 16)
-    (one, loss), (other, wanted) = (
-        room(framework).train(spec, data, steps=8, lr=1e-2, warmup=3, batch=4, seed=1)
-        for framework in ("flax", "torch")
-    )
-    np.testing.assert_allclose(one, other, rtol=1e-4)
-    np.testing.assert_allclose(loss, wanted, rtol=1e-4)
+    recipe = Recipe(steps=8, lr=1e-2, warmup=3, batch=4, seed=1)
+    one, other = (room(framework).train(spec, data, recipe) for framework in ("flax", "torch"))
+    np.testing.assert_allclose(one.curve, other.curve, rtol=1e-4)
+    np.testing.assert_allclose(one.loss, other.loss, rtol=1e-4)
 
 
 def test_a_run_that_diverges_ends_with_what_the_loss_became() -> None:
     from normula.framework import room
 
     spec = Spec(placement="none", layers=6, width=16, heads=2, vocab=256, context=16, causal=True)
-    curve, loss = room("flax").train(spec, task("text", None, 16), steps=30, lr=1e9, batch=4, optimiser="sgd")
-    assert len(curve) < 30
-    assert not math.isfinite(curve[-1])
-    assert math.isnan(loss)
+    recipe = Recipe(steps=30, lr=1e9, batch=4, optimiser="sgd")
+    found = room("flax").train(spec, task("text", None, 16), recipe)
+    assert len(found.curve) < 30
+    assert not math.isfinite(found.curve[-1])
+    assert math.isnan(found.loss)
 
 
 def test_the_flow_over_training_steps() -> None:

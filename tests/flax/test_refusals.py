@@ -31,6 +31,11 @@ def run(spec: Spec, inputs: Any, *args: Any, **others: Any) -> Array:
 
 
 class TestInput:
+    @pytest.mark.parametrize("shape", [(2, 5), (2, 5, 8), (1, 2, 5, 3), (2, 7, 3)])
+    def test_anything_but_values_of_the_features(self, shape: tuple[int, ...]) -> None:
+        with pytest.raises(ValueError, match=r"shape \(B, T, 3\)|reach 6 tokens, the input has 7"):
+            run(small(features=3), jnp.zeros(shape))
+
     @pytest.mark.parametrize("shape", [(2, 5), (2, 5, 7), (8,), (1, 2, 5, 8)])
     def test_anything_but_vectors_of_the_width(self, shape: tuple[int, ...]) -> None:
         with pytest.raises(ValueError, match=r"the input has the shape \(B, T, 8\), this one has \("):

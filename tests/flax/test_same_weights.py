@@ -39,6 +39,7 @@ STACKS: dict[str, Spec] = {
     "three groups": small(THREE_PARTS, layers=8),
     "an operator": small("mhc", layers=2),
     "attention over depth": small("attention-residuals", layers=3),
+    "a classifier of values": small("pre", layers=2, features=3, classes=4),
     "experts, gated, rotary": small(
         "peri", sublayers=("attn", "moe"), experts=3, gated=True, positions="rotary", activation="silu"
     ),

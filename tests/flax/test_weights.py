@@ -1,5 +1,6 @@
 """Weights between the frameworks, in memory and on disk, with the formula attached."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -58,6 +59,24 @@ def test_a_file_goes_both_ways(trained: in_torch.Model, flavour: object, tmp_pat
     other = in_torch.build(LANGUAGE)
     in_torch.load(other, tmp_path / "b.safetensors")
     np.testing.assert_array_equal(output(other.eval()), output(trained))
+
+
+def test_the_map_that_embeds_values_goes_both_ways(tmp_path: Path) -> None:
+    spec = small("pre", features=3, classes=4, init="torch")
+    model, x = in_torch.build(spec), random_inputs(spec).astype(np.float32)
+    in_torch.save(model, tmp_path / "a.safetensors")
+    module = linen.Stack(spec)
+    tree = in_flax.load(module, tmp_path / "a.safetensors")
+    np.testing.assert_array_equal(tree["embed"]["features"]["kernel"].T, model.embed.features.weight.detach().numpy())
+    with torch.no_grad():
+        expected = model(torch.tensor(x)).numpy()
+    assert_near(np.asarray(module.apply({"params": tree}, x)), expected, FLOAT32)
+
+    in_flax.save(module, tmp_path / "b.safetensors", tree)
+    other = in_torch.build(replace(spec, seed=1))
+    in_torch.load(other, tmp_path / "b.safetensors")
+    with torch.no_grad():
+        np.testing.assert_array_equal(other(torch.tensor(x)).numpy(), expected)
 
 
 def test_an_orbax_folder_goes_both_ways(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ from tests.cases import small
         (dict(steps=-1), "training steps are whole numbers of at least 0"),
         (dict(batch=0), "batch and tokens are at least 1, not 0 and 16"),
         (dict(tokens=0), "batch and tokens are at least 1, not 4 and 0"),
-        (dict(task="copi"), "a task is text or copy, not 'copi'; did you mean 'copy'?"),
+        (dict(task="copi"), "a task is one of text, copy, .* not 'copi'; did you mean 'copy'?"),
         (dict(task="copy", inputs=np.zeros((1, 2, 8))), "leave out one of task and inputs"),
         (dict(inputs=np.zeros((1, 2, 9))), r"takes \(B, T, 8\) vectors; the input has the shape \(1, 2, 9\)"),
         (dict(inputs=np.zeros((2, 8))), r"takes \(B, T, 8\) vectors; the input has the shape \(2, 8\)"),
@@ -134,3 +134,11 @@ def test_the_record_says_what_was_measured_and_goes_through_json() -> None:
 def test_a_registered_operator_has_no_one_stream_to_measure(name: str) -> None:
     with pytest.raises(ValueError, match="several streams"):
         flow(small(name))
+
+
+@pytest.mark.negative
+def test_a_task_of_two_stacks_and_a_task_of_other_inputs_are_refused() -> None:
+    with pytest.raises(ValueError, match="flow measures one stack, and translate has a source for another"):
+        flow("pre", task="translate")
+    with pytest.raises(ValueError, match="the task has 16 symbols and the model None; they must be the same"):
+        flow(small("pre", features=3), task="copy")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from normula.flow import flow
+from normula.spec import Recipe
 from normula.torch import Model, build, train
 from normula.torch.measure import measure
 from normula.torch.passes import probe_loss
@@ -117,8 +118,10 @@ def test_watching_a_training_run_does_not_change_it() -> None:
         ids = torch.arange(8)[None]
         watched.append(measure(model, ids, lambda output: output.square().sum(), seed=0, training_step=step))
 
-    alone = train(spec, task("copy"), steps=4, lr=1e-2)
-    assert train(spec, task("copy"), steps=4, lr=1e-2, observe=watch) == alone
+    recipe = Recipe(steps=4, lr=1e-2)
+    alone = train(spec, task("copy"), recipe)
+    seen = train(spec, task("copy"), recipe, observe=watch)
+    assert replace(seen, seconds=0.0) == replace(alone, seconds=0.0)
     assert [one.training_step for one in watched] == [0, 1, 2, 3, 4]
 
 

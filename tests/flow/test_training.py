@@ -7,12 +7,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from normula.data import Batch, Copy
+from normula.data import Batch, Copy, task
 from normula.flow import flow
 from normula.flow.findings import findings
 from normula.record import Finding, Flow
 from normula.spec import Spec
 from normula.torch import build
+from normula.torch.batch import loss
 from tests.cases import small
 from tests.flow.synthetic import one_pass, step
 
@@ -103,6 +104,19 @@ def test_a_pass_at_a_step_is_that_of_the_model_after_so_many_updates() -> None:
     found = flow(spec, seeds=[3], task="copy", steps=[1], lr=1e-3)
 
     assert {weight.name: weight.norm for weight in found.passes[0].weights} == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("framework", ["torch", "flax"])
+@pytest.mark.parametrize("name", ["recall", "digits"])
+def test_the_loss_is_that_of_what_is_scored(name: str, framework: str) -> None:
+    """Of some tokens, or of the class of a whole image."""
+    if name == "digits":
+        pytest.importorskip("sklearn")
+    data = task(name)
+    spec = data.spec(placement="pre", layers=1, width=8, heads=2)
+    expected = loss(build(spec), next(iter(data.batches(1000, 4)))).item()
+    found = flow(spec, seeds=1, task=name, probe="loss", batch=4, framework=framework)
+    assert found.passes[0].loss == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_loss_is_kept_where_it_is_the_probe() -> None:

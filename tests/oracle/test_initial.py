@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 import torch
 
+from normula.oracle import weights
 from normula.oracle.initial import RULES, draw
 from normula.oracle.norms import Array
 from normula.spec.kinds import INIT_RULES
 from normula.spec.role import Role
+from tests.cases import small
 
 pytestmark = pytest.mark.oracle
 
@@ -53,13 +55,27 @@ def test_a_matrix_has_the_moments_of_its_rule(rule: str, role: Role, deviation: 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_what_is_outside_the_sublayers_is_the_same_under_every_rule(rule: str) -> None:
-    for kind, deviation in (("token_embedding", 1), ("position_embedding", 0.02), ("head", 1 / math.sqrt(IN))):
+    for kind, deviation in (
+        ("token_embedding", 1),
+        ("feature_embedding", 1 / math.sqrt(IN)),
+        ("position_embedding", 0.02),
+        ("head", 1 / math.sqrt(IN)),
+    ):
         role = Role(kind=kind)
         assert_moments(start(role=role, rule=rule), deviation, NORMAL)
         np.testing.assert_array_equal(start(role=role, rule=rule), start(role=role))
     constant = start(role=Role(kind="constant", start=0.5), shape=(), rule=rule)
     assert constant.shape == ()
     assert constant == 0.5
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_values_of_unit_size_start_the_stream_at_unit_size(rule: str) -> None:
+    found = weights(small("pre", width=400, features=300, init=rule))
+    values = np.random.default_rng(0).standard_normal((20, 300))
+    stream = values @ found["embed.features.weight"].T + found["embed.features.bias"]
+    assert abs(np.sqrt(np.mean(stream**2)) - 1) < 0.05
+    assert not found["embed.features.bias"].any()
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -146,3 +162,38 @@ def test_what_would_have_no_effect_is_refused(call, message: str) -> None:  # ty
 
 def test_every_rule_but_paper_draws() -> None:
     assert set(RULES) | {"paper"} == set(INIT_RULES)
+
+
+def test_xavier_with_fused_matrices_starts_where_torchs_transformer_does() -> None:
+    """Each of its matrices has the deviation of ours: a uniform draw there, a normal one here."""
+    D, F = 96, 224
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        theirs = torch.nn.Transformer(
+            D, 4, num_encoder_layers=1, num_decoder_layers=1, dim_feedforward=F, batch_first=True
+        )
+    layer = theirs.encoder.layers[0]
+    q, k, v = layer.self_attn.in_proj_weight.chunk(3)
+    wanted = {
+        "attn.f.q": q,
+        "attn.f.k": k,
+        "attn.f.v": v,
+        "attn.f.o": layer.self_attn.out_proj.weight,
+        "mlp.f.up": layer.linear1.weight,
+        "mlp.f.down": layer.linear2.weight,
+    }
+    spec = small("post", width=D, heads=4, hidden=F, layers=1, init="xavier_qkv")
+    ours = weights(spec)
+    for name, other in wanted.items():
+        assert ours[f"layers.0.{name}.weight"].std() == pytest.approx(other.std().item(), rel=0.03), name
+    for name in ("q", "k", "v"):
+        assert ours[f"layers.0.attn.f.{name}.weight"].std() == pytest.approx(math.sqrt(2 / (D + 3 * D)), rel=0.03)
+
+
+def test_fused_matrices_have_the_rows_that_there_are() -> None:
+    """With fewer heads of keys than of queries, the three have D + 2 D / 4 rows."""
+    D = 128
+    spec = small("pre", width=D, heads=8, kv_heads=2, hidden=16, layers=1, init="xavier_qkv")
+    for name in ("q", "k", "v"):
+        found = weights(spec)[f"layers.0.attn.f.{name}.weight"].std()
+        assert found == pytest.approx(math.sqrt(2 / (D + D + 2 * D / 4)), rel=0.05)

@@ -64,7 +64,15 @@ def test_the_gradients_of_a_stack_agree_with_differences(name: str) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [{"causal": True}, {"classes": 3}, {"vocab": 5}, {"vocab": 5, "classes": 3}, {"norm": "rmsnorm"}, {"norm": "none"}],
+    [
+        {"causal": True},
+        {"classes": 3},
+        {"vocab": 5},
+        {"vocab": 5, "classes": 3},
+        {"features": 3},
+        {"norm": "rmsnorm"},
+        {"norm": "none"},
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("mask", [None, PADDED], ids=["whole", "padded"])

@@ -1,18 +1,24 @@
 """Jobs in processes: all come back, and none is left behind."""
 
+import builtins
 import math
 import multiprocessing
 import operator
 import os
+import pickle
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
 from normula.race import Job, cores, run_all
-from normula.race.pool import THREAD_VARIABLES
+from normula.race.pool import THREAD_VARIABLES, Died, Done, Pool, Said, Say
+from tests.processes import session, wait_until
 
 LONG = Job(time.sleep, (300,))
 
@@ -133,3 +139,124 @@ def test_the_cores_are_those_that_this_process_may_use() -> None:
     assert cores() == len(os.sched_getaffinity(0))
     [(_, allowed)] = run_all([Job(operator.call, (cores,))], workers=1)
     assert allowed == cores()
+
+
+@pytest.mark.negative
+def test_a_job_that_raises_what_a_broken_connection_does_is_told_from_it() -> None:
+    for name in ("EOFError", "BrokenPipeError", "MemoryError"):
+        with pytest.raises(getattr(builtins, name), match="it was the job"):
+            list(run_all([Job(fails, (name,))], workers=1))
+
+
+@pytest.mark.negative
+def test_what_cannot_be_sent_back_is_an_error_of_the_job() -> None:
+    with pytest.raises((AttributeError, pickle.PicklingError), match="lambda"):
+        list(run_all([Job(eval, ("lambda: 0",))], workers=1))
+    with pytest.raises(RuntimeError, match="OddError: 1 and 2"):
+        list(run_all([Job(fails_oddly)], workers=1))
+
+
+def test_a_job_can_speak_while_it_works_and_its_process_works_on() -> None:
+    with Pool(1) as pool:
+        for key in ("first", "second"):
+            pool.give(key, Job(counts, (3,), talks=True))
+            heard = []
+            while not heard or not isinstance(heard[-1], Done):
+                heard += [event for _, event in pool.wait()]
+            assert heard[:-1] == [Said(0), Said(1), Said(2)]
+            if key == "first":
+                worker = heard[-1].result
+            assert heard[-1] == Done(worker)
+
+
+def test_waiting_for_a_time_brings_nothing_where_nothing_happens() -> None:
+    with Pool(1) as pool:
+        pool.give("long", LONG)
+        assert pool.wait(0.01) == []
+        assert pool.is_full
+
+
+@pytest.mark.negative
+def test_a_process_that_is_killed_is_one_event_and_a_new_one_takes_its_place() -> None:
+    with Pool(2) as pool:
+        pool.give("victim", Job(counts_and_waits, talks=True))
+        pool.give("other", Job(counts_and_waits, talks=True))
+        pids: dict[str, int] = {}
+        while len(pids) < 2:
+            pids |= {key: event.message for key, event in pool.wait() if isinstance(event, Said)}
+        os.kill(pids["victim"], signal.SIGKILL)
+        [(key, event)] = pool.wait()
+        assert key == "victim"
+        assert event == Died("a process ended while it worked, by the signal SIGKILL")
+        pool.give("victim", Job(os.getpid))
+        [(key, event)] = pool.wait()
+        assert key == "victim"
+        assert isinstance(event, Done)
+        assert event.result not in pids.values()
+
+
+@pytest.mark.negative
+def test_an_idle_process_that_is_killed_is_replaced() -> None:
+    with Pool(1) as pool:
+        pool.give("one", Job(os.getpid))
+        [(_, first)] = pool.wait()
+        assert isinstance(first, Done)
+        os.kill(first.result, signal.SIGKILL)
+        pool.idle[0].process.join()
+        pool.give("two", Job(os.getpid))
+        events = pool.wait()
+        assert [key for key, _ in events] == ["two"]
+        assert isinstance(events[0][1], Done | Died)
+
+
+@pytest.mark.negative
+def test_a_script_without_its_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import math\nfrom normula.race import *\nprint(list(run_all([Job(math.sqrt, (4.0,))], 1)))\n")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert 'must stand under `if __name__ == "__main__":`' in done.stderr.splitlines()[-1]
+
+
+def test_what_a_job_prints_is_kept_from_stdout(capfd: pytest.CaptureFixture[str]) -> None:
+    list(run_all([Job(print, ("noise",))], workers=1))
+    assert capfd.readouterr() == ("", "noise\n")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="reads /proc")
+def test_processes_end_when_the_one_that_started_them_is_killed(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import time\nfrom normula.race import *\n"
+        'if __name__ == "__main__":\n    list(run_all([Job(time.sleep, (300,))] * 2, 2))\n'
+    )
+    parent = subprocess.Popen([sys.executable, script], start_new_session=True)
+    wait_until(lambda: len(session(parent.pid)) >= 4)  # with the resource tracker
+    time.sleep(0.5)
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not session(parent.pid))
+
+
+def fails(name: str) -> None:
+    raise getattr(builtins, name)("it was the job")
+
+
+class OddError(Exception):
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def fails_oddly() -> None:
+    raise OddError(1, 2)
+
+
+def counts(upto: int, *, say: Say) -> int:
+    for number in range(upto):
+        say(number)
+    return os.getpid()
+
+
+def counts_and_waits(*, say: Say) -> None:
+    say(os.getpid())
+    time.sleep(300)

@@ -76,7 +76,9 @@ def _since(started: float) -> float:
     return round(time.perf_counter() - started, 2)
 
 
-def in_processes(what: Callable[[str], dict[str, object]], names: list[str], jobs: int) -> Iterator[dict[str, object]]:
+def in_processes(
+    what: Callable[[str], dict[str, object]], names: list[str], jobs: int, seconds: float = LIMIT_SECONDS
+) -> Iterator[dict[str, object]]:
     """The same for each name in a process of its own, which is ended after the limit; in order of their ends."""
     context = multiprocessing.get_context("fork")  # the libraries are loaded once
     waiting, running = list(reversed(names)), dict[str, tuple[BaseProcess, Connection, float]]()
@@ -87,7 +89,7 @@ def in_processes(what: Callable[[str], dict[str, object]], names: list[str], job
             process = context.Process(target=_send, args=(what, name, there))
             process.start()
             there.close()
-            running[name] = (process, here, time.monotonic() + LIMIT_SECONDS)
+            running[name] = (process, here, time.monotonic() + seconds)
         wait([here for _, here, _ in running.values()], timeout=0.5)
         for name, (process, here, end) in list(running.items()):
             found: dict[str, object] | None = None
@@ -98,7 +100,7 @@ def in_processes(what: Callable[[str], dict[str, object]], names: list[str], job
                     process.join()
                     found = {"name": name, "ran": False, "why": f"its process ended with {process.exitcode}"}
             elif time.monotonic() > end:
-                found = {"name": name, "ran": False, "why": f"longer than {LIMIT_SECONDS} s"}
+                found = {"name": name, "ran": False, "why": f"longer than {seconds:g} s"}
             if found is not None:
                 process.kill()
                 process.join()

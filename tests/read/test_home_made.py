@@ -170,24 +170,6 @@ def test_x_transformers(block: str) -> None:
     assert [(stage.layers, stage.block, stage.proof) for stage in reading.stages] == [(3, block, "replayed")]
 
 
-def test_two_streams_that_are_joined_at_the_end_are_not_understood() -> None:
-    class Two(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.layers = nn.ModuleList(m.Block(m.post) for _ in range(2))
-            self.norm = nn.LayerNorm(m.WIDTH)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            other = x
-            for block in self.layers:
-                branch = block.attn(x)
-                other = other + branch
-                x = block.norm1(x + branch)
-            return x + self.norm(other)
-
-    assert {stage.block for stage in read(Two(), m.stream()).stages} == {"unknown"}
-
-
 def test_a_module_is_given_and_nothing_else() -> None:
     with pytest.raises(ValueError, match="A model that can be read"):
         read("gpt2", 1)

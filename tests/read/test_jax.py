@@ -14,9 +14,7 @@ from flax import nnx
 from jax import Array
 
 import normula as nm
-from normula.catalog import entries
 from normula.flax import capture, values
-from normula.flax.linen import Stack as LinenStack
 from normula.flax.nnx import Stack as NnxStack
 from normula.read import read
 from normula.record.program import Program
@@ -26,10 +24,6 @@ WIDTH, HEADS, HIDDEN, LAYERS = 8, 2, 12, 3
 
 PRE = "x = x + attn(norm(x)); x = x + mlp(norm(x))"
 POST = "x = norm(x + attn(x)); x = norm(x + mlp(x))"
-
-TWO_SIDED = {"deepnorm-encoder", "deepnorm-decoder"}
-NOT_UNDERSTOOD = {"residual", "siamese", "nanochat", "gpas", "prores"}
-NAMES = [one.name for one in entries() if one.placement.operator is None and one.name not in TWO_SIDED]
 
 
 def stream(tokens: int = 5, width: int = WIDTH, seed: int = 1) -> Array:
@@ -46,30 +40,7 @@ def norm_names(reading: Reading) -> list[str]:
     return [name for norm in reading.norms for name in norm.parameters]
 
 
-# ---- the catalogue
-
-
-@pytest.mark.contract
-@pytest.mark.parametrize(("framework", "unroll"), [("linen", False), ("nnx", True)])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_placement_is_read_back(name: str, framework: str, unroll: bool) -> None:
-    placement = nm.placement(name)
-    layers = 4 if placement.ranges else 2
-    spec = nm.Spec(placement=name, layers=layers, width=WIDTH, heads=HEADS, hidden=HIDDEN)
-    if framework == "linen":
-        linen = LinenStack(spec, unroll=unroll)
-        reading = read(linen, linen.start(), stream())
-    else:
-        reading = read(NnxStack(spec, unroll=unroll), stream())
-    if name in NOT_UNDERSTOOD:
-        assert {stage.block for stage in reading.stages} == {"unknown"}
-        return
-    assert len(blocks(reading)) == layers
-    if placement.ranges:  # the layers of each range are a stage of their own
-        assert len(reading.stages) == 2
-    else:
-        assert all(name in stage.names for stage in reading.stages)
-        assert (reading.embed_norm, reading.final_norm) == (str(placement.embed) != "x", str(placement.final) != "x")
+# ---- our own stacks
 
 
 def test_the_groups_of_a_stack_are_read_apart() -> None:

@@ -11,6 +11,7 @@ from normula.read.replay import RefusedError, Written, needed, replay
 from normula.read.streams import analysed
 from normula.torch import capture, values
 from tests.read import models as m
+from tests.read.test_several import Dual
 
 
 def first_layer(step: m.Step) -> tuple[object, Written, dict[int, object]]:
@@ -45,6 +46,32 @@ WRONG = {
 def test_a_wrong_formula_is_refused(step: m.Step, text: str) -> None:
     graph, written, kept = first_layer(step)
     replay(graph, written, kept)  # type: ignore[arg-type]
+    with pytest.raises(RefusedError):
+        replay(graph, replace(written, text=text, made=_in_order(written, text)), kept)  # type: ignore[arg-type]
+
+
+DUAL = "b = attn(x); n = norm(x + b); c = mlp(n); d = d + b + c; x = norm(n + c)"
+
+
+@pytest.mark.negative
+@pytest.mark.parametrize(
+    "text",
+    [
+        DUAL.replace("d + b + c", "d + b"),
+        DUAL.replace("d + b + c", "d + b - c"),
+        DUAL.replace("x = norm(n + c)", "x = norm(n + b)"),
+        DUAL.replace("attn(x)", "attn(d)"),
+        DUAL.replace("mlp(n)", "mlp(d)"),
+    ],
+)
+def test_a_wrong_formula_of_two_streams_is_refused(text: str) -> None:
+    model, x = Dual(), m.stream()
+    program = capture(model, (x,))
+    graph, (chain,) = analysed(program)
+    written = written_of(chain.layers[1])
+    kept = values(program, model, (x,), {}, frozenset(needed(graph, written)))
+    assert kept is not None
+    replay(graph, replace(written, text=DUAL, made=_in_order(written, DUAL)), kept)  # type: ignore[arg-type]
     with pytest.raises(RefusedError):
         replay(graph, replace(written, text=text, made=_in_order(written, text)), kept)  # type: ignore[arg-type]
 

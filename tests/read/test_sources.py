@@ -15,6 +15,7 @@ from normula.torch.sources import SourceError, parse_input, source
 from normula.torch.sources.fields import kind, parts
 from normula.torch.sources.hf import config_of
 from normula.torch.sources.shrink import scales, shrink
+from normula.torch.sources.timm import _size
 
 
 @pytest.fixture(autouse=True)
@@ -402,3 +403,19 @@ def test_timm_is_read_or_said_to_be_missing() -> None:
         assert "install" in str(error)  # noqa: PT017 - either is right, as the environment is
     else:
         assert isinstance(found.model, nn.Module)
+
+
+@pytest.mark.parametrize(
+    ("config", "least"),
+    [
+        ({"input_size": (3, 224, 224)}, (3, 224, 224)),
+        ({"input_size": (3, 768, 768)}, (3, 224, 224)),
+        ({"input_size": (3, 518, 518), "fixed_input_size": True}, (3, 518, 518)),
+        ({"input_size": (3, 546, 546), "min_input_size": (3, 126, 126)}, (3, 126, 126)),
+    ],
+)
+def test_an_image_for_timm_is_the_least_that_the_model_takes(config: dict[str, object], least: tuple[int, ...]) -> None:
+    model = nn.Identity()
+    model.default_cfg = config  # type: ignore[assignment]
+    assert _size(model, least=True) == least
+    assert _size(model, least=False) == config["input_size"]

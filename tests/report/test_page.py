@@ -5,7 +5,6 @@ import re
 from dataclasses import replace
 from functools import cache
 from html import escape
-from html.parser import HTMLParser
 from xml.etree import ElementTree as ET
 
 import matplotlib
@@ -15,8 +14,8 @@ from normula.record import Comparison, from_json, to_json
 from normula.report import html
 from normula.report.theme import COLOURS, TEXT
 from tests.report import records
+from tests.report.reader import Reader
 
-VOID_ELEMENTS = {"meta", "link", "br", "path", "rect", "circle", "use", "line"}
 RECORDS = {
     "whole": records.comparison(),
     "interrupted": records.interrupted(),
@@ -28,38 +27,6 @@ RECORDS = {
     ),
     "none": replace(records.interrupted(), contestants=(), settings={}, data={}, verdict=()),
 }
-
-
-class Reader(HTMLParser):
-    """Elements, attributes and text; every element that is opened must be closed in order."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.open: list[str] = []
-        self.words: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-        if tag not in VOID_ELEMENTS:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID_ELEMENTS:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.words).split())
 
 
 @cache

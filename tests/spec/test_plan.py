@@ -36,6 +36,17 @@ def test_the_names_of_parameters_say_the_site() -> None:
     ]
 
 
+def test_values_are_embedded_by_a_matrix_with_a_bias() -> None:
+    parameters = plan(small("pre", layers=1, features=3, classes=4)).parameters
+    assert [(name, parameters[name].shape) for name in parameters if name.startswith(("embed", "head"))] == [
+        ("embed.features.weight", (8, 3)),
+        ("embed.features.bias", (8,)),
+        ("embed.positions.weight", (6, 8)),
+        ("head.weight", (4, 8)),
+    ]
+    assert "head.weight" not in plan(small("pre", features=3)).parameters
+
+
 def test_streams_ranges_and_repeated_sublayers_have_names_of_their_own() -> None:
     spec = small(PLACEMENTS["two streams"], sublayers=("attn", "mlp", "attn"), layers=1)
     assert {name.rsplit(".", 1)[0] for name in plan(spec).parameters if "norm" in name} == {

@@ -63,7 +63,10 @@ STRANGE = Placement(name="strange", formula="x + f(x)", initial=InitialWeights(r
         ({"heads": 4, "kv_heads": 3}, "kv_heads must divide heads, and 3 does not divide 4; it can be 1, 2, 4"),
         ({"sublayers": ("mlp",), "kv_heads": 2}, "kv_heads is a setting of attention, and no layer has any"),
         ({"sublayers": ("mlp",), "positions": "rotary"}, "rotary positions are a part of self-attention"),
-        ({"positions": "learned"}, "give a vocab, or use rotary positions"),
+        ({"positions": "learned"}, "give a vocab or features, or use rotary positions"),
+        ({"features": 0}, "features is a whole number of at least 1, not 0"),
+        ({"features": 4, "vocab": 9}, "ids of a vocab or values of features; give one of the two"),
+        ({"features": 4, "tied": True}, "give a vocab and no classes"),
         ({"positions": "rotary", "width": 12, "heads": 4}, "the head width 3 is odd"),
         ({"sublayers": ("attn",), "gated": True}, "gated is a setting of the MLP, and no layer has one"),
         ({"experts": 4}, "experts and a sublayer moe go together"),
@@ -147,6 +150,15 @@ def test_a_spec_with_all_that_it_may_have_travels() -> None:
             encoder=small("post", vocab=9),
         )
     )
+
+
+def test_a_spec_on_values_travels_and_knows_positions() -> None:
+    spec = small("pre", features=4, classes=3)
+    assert_travels(spec)
+    assert (spec.embeds, spec.positions) == (True, "learned")
+    assert (small("pre").embeds, small("pre").positions) == (False, "none")
+    older = {name: value for name, value in small("pre").to_dict().items() if name != "features"}
+    assert Spec.from_dict(older) == small("pre")
 
 
 def assert_travels(spec: Spec) -> None:

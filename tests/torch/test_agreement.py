@@ -139,6 +139,21 @@ def test_an_encoder_and_a_decoder(placement: str, masked: str) -> None:
     assert_agrees(spec, mask, SOURCE_PADDED if masked in ("source", "both") else None)
 
 
+@pytest.mark.parametrize(
+    ("encoder", "decoder"),
+    [
+        ({"features": 3}, {"vocab": 7}),
+        ({"vocab": 9}, {"features": 3}),
+        ({"vocab": 9}, {"vocab": 7, "classes": 3}),
+        ({"features": 3}, {"features": 5, "classes": 3}),
+    ],
+    ids=str,
+)
+def test_ids_values_and_classes_on_both_sides(encoder: dict[str, Any], decoder: dict[str, Any]) -> None:
+    spec = small("pre", sublayers=("attn", "cross", "mlp"), encoder=small("post", width=12, **encoder), **decoder)
+    assert_agrees(spec, PADDED, SOURCE_PADDED)
+
+
 def test_positions_of_decoder_and_encoder_are_their_own() -> None:
     encoder = small("pre", positions="relative")
     assert_agrees(small("pre", sublayers=("attn", "cross", "mlp"), encoder=encoder, positions="rotary", causal=True))

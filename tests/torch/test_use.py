@@ -24,6 +24,7 @@ STACKS: dict[str, dict[str, Any]] = {
     "vectors": {},
     "language model": LANGUAGE,
     "classifier": {"classes": 3},
+    "classifier of values": {"features": 3, "classes": 4},
     "rotary, grouped, gated": {
         **LANGUAGE,
         "positions": "rotary",
@@ -398,6 +399,15 @@ class TestRefused:
     def test_anything_but_ids(self, inputs: Tensor) -> None:
         with pytest.raises(ValueError, match=r"\(B, T\) tensor of ids"):
             build(small("pre", **LANGUAGE))(inputs)
+
+    @pytest.mark.parametrize("shape", [(2, 5), (2, 5, 8), (1, 2, 5, 3)])
+    def test_anything_but_values_of_the_features(self, shape: tuple[int, ...]) -> None:
+        with pytest.raises(ValueError, match=r"shape \(B, T, 3\)"):
+            build(small("pre", features=3))(torch.zeros(shape))
+
+    def test_more_values_than_positions(self) -> None:
+        with pytest.raises(ValueError, match="reach 6 tokens, the input has 7"):
+            build(small("pre", features=3))(torch.zeros(1, 7, 3))
 
     @pytest.mark.parametrize("shape", [(2, 5), (2, 5, 7), (8,), (1, 2, 5, 8)])
     def test_anything_but_vectors_of_the_width(self, shape: tuple[int, ...]) -> None:

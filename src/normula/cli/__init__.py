@@ -14,9 +14,11 @@ COMMANDS = {
     "explain": "what a placement or a formula does: drawing, skip path, paper, advice",
     "read": "the formula of a model that exists, read from what runs",
     "compare": "placements side by side: drawn, measured, trained against each other, with a verdict",
+    "race": "placements trained against each other, over a grid: which trains best, and how sure are we",
     "flow": "what a stack does to signal and gradient, by depth",
     "claims": "statements of the literature, each measured, with a verdict",
-    "report": "make the page of a comparison again from its JSON",
+    "advise": "which placement to take for a model that is described, with the evidence",
+    "report": "the page, tables and figures of a race; the page of a comparison again",
 }
 """The commands, each with the line that --help shows for it."""
 

@@ -12,6 +12,7 @@ import sys
 from normula.cli.options import framework_option, json_option, rates, whole
 from normula.cli.progress import progress
 from normula.flow import flow
+from normula.flow.coverage import NOT_SEEN
 from normula.flow.flow import PROBES
 from normula.record import Flow
 from normula.spec import Spec
@@ -57,6 +58,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--warmup", type=whole(0), metavar="STEPS", help="of the training; default 0")
     add("--task", choices=("text", "copy"), help="what to train on; default text")
     framework_option(parser)
+    add("--draws", type=whole(0), metavar="N", default=0, help="of a model: passes in training mode; default 0")
+    add("--html", metavar="FILE", help="of a model: write a page, with its reading")
     json_option(parser)
 
 
@@ -66,6 +69,12 @@ def run(options: argparse.Namespace) -> int:
         return _of_model(options)
     if options.input:
         raise ValueError("--input belongs to a model that is read, such as hf:gpt2; a stack makes its own")
+    if options.html:
+        raise ValueError(
+            "--html is the page of a model that is read, such as hf:gpt2; normula compare makes the page of stacks"
+        )
+    if options.draws:
+        raise ValueError("--draws are passes of a model that is read, such as hf:gpt2, in training mode; give --steps")
     if options.steps == 0 and (options.lr or options.warmup is not None):
         raise ValueError("--lr and --warmup belong to a training run; give --steps too, such as --steps 20")
     if options.lr and len(options.lr) > 1:
@@ -89,33 +98,39 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _of_model(options: argparse.Namespace) -> int:
-    """Measure a model that is read; a big one, which holds no weights, in its twin."""
-    from normula.flow import flow_of
-    from normula.framework import room
+    """Measure a model that is read; a big one, which holds no weights, in its twin. 1 where some site was not seen."""
+    from normula.cli.models import measured, page_of, reading_of, source_of, weights_of
 
     if unused := [name for name, default in STACK.items() if getattr(options, name) != default]:
         raise ValueError(
             f"{options.placement} is a model that is read and measured as it is; --{', --'.join(unused)} "
             f"{'belongs' if len(unused) == 1 else 'belong'} to stacks that are built"
         )
-    sources = room("torch").sources
-    inputs = dict(sources.parse_input(text) for text in options.input)
-    source = sources.source(options.placement, inputs or None)
-    twin = source.twin
-    notes = [source.note, "measured on a smaller twin with random weights" if twin else ""]
-    print(f"{source.title}: {'; '.join(note for note in notes if note) or 'as it is'}", file=sys.stderr)
-    source = twin or source
+    if options.probe == "loss":
+        raise ValueError("a loss is yours to say, and that is done in Python: nm.read(model, x).flow(loss=...)")
+    if options.html:
+        from normula.report import check_writable
+
+        check_writable(options.html)
+    source = source_of(options.placement, options.input)
+    reading = reading_of(source)
+    print(f"{source.title}: weights {weights_of(source)}", file=sys.stderr)
     with progress("measuring") as report:
         done = iter(range(1, 10**6))
-        found = flow_of(
-            source.model,
-            source.args,
-            source.kwargs,
-            seeds=range(options.seeds),
+        found = measured(
+            source,
+            reading,
+            seeds=options.seeds,
             probe=options.probe,
+            draws=options.draws,
             report=lambda: report(next(done), options.seeds, "a pass"),
         )
-    return _shown(found, options)
+    if options.html:
+        from normula.report import write
+
+        write(page_of(source, reading, "flow", options.input, found), options.html)
+    _shown(found, options)
+    return int(any(finding.kind == NOT_SEEN for finding in found.findings))
 
 
 def _shown(found: Flow, options: argparse.Namespace) -> int:

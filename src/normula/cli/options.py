@@ -15,9 +15,9 @@ def json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the record as JSON on stdout, nothing else")
 
 
-def framework_option(parser: argparse._ActionsContainer) -> None:
+def framework_option(parser: argparse._ActionsContainer, default: str | None = "torch") -> None:
     """`--framework`."""
-    parser.add_argument("--framework", choices=("torch", "flax"), default="torch", help="default torch")
+    parser.add_argument("--framework", choices=("torch", "flax"), default=default, help="default torch")
 
 
 def rates(text: str) -> list[float]:
@@ -51,6 +51,27 @@ def whole(least: int) -> Callable[[str], int]:
         return value
 
     return read
+
+
+def positive(text: str) -> float:
+    """A positive number."""
+    try:
+        return _positive(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a positive number stands here, not {text!r}") from None
+
+
+def several(read: Callable[[str], N | list[N]]) -> Callable[[str], list[N]]:
+    """Values with commas between them: `6,18`."""
+
+    def values(text: str) -> list[N]:
+        found: list[N] = []
+        for part in text.split(","):
+            value = read(part.strip())
+            found += value if isinstance(value, list) else [value]
+        return found
+
+    return values
 
 
 def flat(values: list[list[N]]) -> tuple[N, ...]:

@@ -18,28 +18,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--input", action="append", default=[], metavar="NAME=SHAPE", help="an example input, such as input_ids=2x8"
     )
-    parser.add_argument("--html", metavar="FILE", help="write the reading as a page")
+    parser.add_argument("--html", metavar="FILE", help="write a page: the reading, and signal and gradient by depth")
     json_option(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    """Read and print."""
-    from normula.framework import room
-    from normula.read.twin import read_source
+    """Read and print; a page holds what was measured as well."""
+    from normula.cli.models import page_of, reading_of, source_of
 
-    sources = room("torch").sources
-    inputs = dict(sources.parse_input(text) for text in options.input)
     if options.html:
         from normula.report import check_writable
 
         check_writable(options.html)
-    source = sources.source(options.model, inputs or None)
-    reading = read_source(source)
+    source = source_of(options.model, options.input)
+    reading = reading_of(source)
     if options.html:
         from normula.report import write
-        from normula.report.reading import reading_page
 
-        write(reading_page(reading, source.title, source.note), options.html)
+        write(page_of(source, reading, "read", options.input), options.html)
     if options.json:
         print(json.dumps(reading.to_dict(), indent=1))
     else:

@@ -10,23 +10,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from normula.catalog import names_of, placement
+from normula.catalog import placement
 from normula.compare.verdict import verdict
 from normula.data import corpus, task
 from normula.flow import depth_point, flow, popular
 from normula.formula import Formula, Placement
 from normula.framework import packages, room
 from normula.race import Entry, Job, cores, effects, run, run_all
+from normula.race.contestants import contestant
 from normula.record import (
     Comparison,
-    Contestant,
     DepthPoint,
     Flow,
     PopularPoint,
     Trial,
     environment,
 )
-from normula.spec import NormulaWarning, Spec, plan
+from normula.spec import NormulaWarning, Recipe, Spec, plan
 
 Report = Callable[[int, int, str], None]
 
@@ -137,7 +137,7 @@ def compare(
     work = _Plan(chosen, placed)
     work.collect(report)
     trials = tuple(sorted(work.trials, key=lambda t: (t.name, t.init, t.lr, t.warmup, t.seed)))
-    contestants = tuple(_contestant(one) for one in placed)
+    contestants = tuple(contestant(one) for one in placed)
     shares = effects(trials)
     stuck_loss = trials[0].stuck_loss if trials else math.nan
     return Comparison(
@@ -230,12 +230,9 @@ class _Plan:
         spec = self._spec(one, init, seed)
         return Entry(
             spec=spec,
+            recipe=Recipe(steps=s.steps, lr=lr, warmup=warmup, batch=s.batch, seed=seed),
             task="text",
-            path=s.data,
-            steps=s.steps,
-            lr=lr,
-            warmup=warmup,
-            batch=s.batch,
+            data=s.data,
             framework=s.framework,
         )
 
@@ -305,17 +302,3 @@ def _distinct(placed: Iterable[Placement]) -> list[Placement]:
     if not found:
         raise ValueError("a comparison needs at least one placement, such as pre or x + f(norm(x))")
     return found
-
-
-def _contestant(one: Placement) -> Contestant:
-    entries = [entry for entry in names_of(one.formula) if entry.placement.computes_as(one)]
-    entry = entries[0] if entries else None
-    return Contestant(
-        name=one.name,
-        title=entry.title if entry else one.name,
-        placement=one.to_dict(),
-        skip=one.formula.skip,
-        words=one.formula.words,
-        svg=one.formula.svg(),
-        predictions=tuple((p.statement, p.source) for p in entry.predicts) if entry else (),
-    )

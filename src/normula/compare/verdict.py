@@ -9,15 +9,9 @@ from itertools import combinations
 from statistics import fmean
 
 from normula.race.outcome import MARGIN
+from normula.race.sentences import deciding, learning
+from normula.race.words import count, init_words
 from normula.record import Contestant, DepthPoint, Flow, Share, Statement, Trial
-
-INIT_WORDS = {
-    "xavier": "Xavier weights",
-    "normal": "normal 0.02 weights",
-    "torch": "PyTorch's default weights",
-    "scaled": "normal 0.02 weights, scaled by 1/sqrt(2L) where they write to the stream",
-    "paper": "the paper's own weights",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +49,10 @@ def verdict(
         ran = {trial.name for trial in trials}  # after an interrupt some may not have had their turn
         titles = {one.name: one.title for one in contestants if one.name in ran}
         inits = list(dict.fromkeys(trial.init for trial in trials))
-        said += _headline(titles, trials, inits)
+        said += [Statement(kind="headline", text=text) for text in learning(titles, trials)]
         said += _outcomes(titles, trials, inits)
         said += _differences(titles, trials, inits)
-        said += _factors(shares)
+        said += [Statement(kind="factor", text=text) for text in deciding(shares)]
         said += _warmup(titles, trials)
         said += _edges(titles, trials, inits)
     said += _collapses(contestants, flows)
@@ -67,47 +61,13 @@ def verdict(
         said.append(
             Statement(
                 kind="caution",
-                text=f"Small models and {_count(len({t.seed for t in trials}), 'seed')}: this shows what is stable "
+                text=f"Small models and {count(len({t.seed for t in trials}), 'seed')}: this shows what is stable "
                 "here, not which placement is better in a long run. Ranges in brackets are the smallest and largest "
                 f"over the seeds; stuck means less than {MARGIN} nats better than the byte frequencies alone "
                 f"({trials[0].stuck_loss:.2f} nats).",
             )
         )
     return tuple(said)
-
-
-def _headline(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[str]) -> Iterable[Statement]:
-    """Who learns and who does not, under each rule of initial weights."""
-    learns = {
-        name: {init: any(t.outcome == "learned" for t in of) for init in inits if (of := _of(trials, name, init))}
-        for name in titles
-    }
-    always = [name for name in titles if not any(learns[name].values())]
-    some = [name for name in titles if name not in always and not all(learns[name].values())]
-    for name in some:
-        bad = [INIT_WORDS[init] for init, does in learns[name].items() if not does]
-        good = [INIT_WORDS[init] for init, does in learns[name].items() if does]
-        others = [learns[other].get(init) for other in titles for init, does in learns[name].items() if not does]
-        yield Statement(
-            kind="headline",
-            text=f"{titles[name]} does not learn with {_and(bad)} at any rate tried, and does with {_and(good)}: "
-            f"the initial weights decide{' as much as the placement' if any(others) else ''}.",
-        )
-    for name in always:
-        yield Statement(kind="headline", text=f"{titles[name]} does not learn at any setting tried.")
-    partly = [
-        name
-        for name in titles
-        if name not in some + always and any(t.outcome != "learned" for t in trials if t.name == name)
-    ]
-    for name in partly:
-        of = [t for t in trials if t.name == name]
-        failed = sum(t.outcome != "learned" for t in of)
-        yield Statement(kind="headline", text=f"{titles[name]} fails in {failed} of {len(of)} runs; see where below.")
-    rest = [titles[name] for name in titles if name not in some + always + partly]
-    if rest:
-        verb = "learns" if len(rest) == 1 else "learn"
-        yield Statement(kind="headline", text=f"{_and(rest)} {verb} in every run.")
 
 
 def _outcomes(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[str]) -> Iterable[Statement]:
@@ -120,7 +80,7 @@ def _outcomes(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[s
             text = ", ".join(f"{count} {word}" for word, count in counts if count)
             best = _best(of)
             at = f"; best loss {best} at rate {best.lr:g}, warmup {best.warmup}" if best else ""
-            yield Statement(kind="outcome", text=f"{title}, {INIT_WORDS[init]}: {text} of {len(of)}{at}.")
+            yield Statement(kind="outcome", text=f"{title}, {init_words(init)}: {text} of {len(of)}{at}.")
 
 
 def _differences(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[str]) -> Iterable[Statement]:
@@ -133,7 +93,7 @@ def _differences(titles: dict[str, str], trials: Sequence[Trial], inits: Sequenc
             if a.mean > b.mean:
                 first, second, a, b = second, first, b, a
             gap = b.low - a.high
-            where = f"With {INIT_WORDS[init]}, each at its best rate and warmup"
+            where = f"With {init_words(init)}, each at its best rate and warmup"
             if gap > 0:
                 text = (
                     f"{where}, {titles[first]} ends {b.mean - a.mean:.2f} nats below {titles[second]}: {a} against {b}."
@@ -143,20 +103,6 @@ def _differences(titles: dict[str, str], trials: Sequence[Trial], inits: Sequenc
             else:
                 text = f"{where}, no difference is shown between {titles[first]} {a} and {titles[second]} {b}."
             yield Statement(kind="difference", text=text)
-
-
-def _factors(shares: Sequence[Share]) -> Iterable[Statement]:
-    if not shares:
-        return
-    parts = [f"{' x '.join(share.factors)} {share.share:.0%}" for share in shares if share.share >= 0.005]
-    first = shares[0]
-    name = f"the combination of {_and(list(first.factors))}" if len(first.factors) > 1 else f"the {first.factors[0]}"
-    if len(first.factors) == 1 and first.factors[0].startswith("all"):
-        name = "none of the factors by itself"
-    yield Statement(
-        kind="factor",
-        text=f"What decided most is {name}. Of the variance of the final losses: {', '.join(parts)}.",
-    )
 
 
 def _warmup(titles: dict[str, str], trials: Sequence[Trial]) -> Iterable[Statement]:
@@ -188,7 +134,7 @@ def _edges(titles: dict[str, str], trials: Sequence[Trial], inits: Sequence[str]
                 end = "lowest" if best.lr == rates[0] else "highest"
                 yield Statement(
                     kind="caution",
-                    text=f"{title} with {INIT_WORDS[init]} is best at the {end} rate tried ({best.lr:g}): "
+                    text=f"{title} with {init_words(init)} is best at the {end} rate tried ({best.lr:g}): "
                     "a better one may lie beyond.",
                 )
 
@@ -232,11 +178,3 @@ def _best(trials: Sequence[Trial]) -> _Best | None:
         return None
     (lr, warmup), losses = min(finite.items(), key=lambda item: fmean(item[1]))
     return _Best(lr, warmup, fmean(losses), min(losses), max(losses))
-
-
-def _and(words: Sequence[str]) -> str:
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"

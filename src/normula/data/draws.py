@@ -11,11 +11,11 @@ from normula.spec import Spec
 
 
 def random_input(spec: Spec, seed: int, batch: int, tokens: int) -> NDArray[Any]:
-    """Standard normal vectors (B, T, D), float64; ids (B, T) where the spec has a vocabulary."""
+    """Standard normal vectors (B, T, D) or values (B, T, P), float64; ids (B, T) where the spec has a vocabulary."""
     random = np.random.default_rng([seed, 3])
     if spec.vocab is not None:
         return random.integers(0, spec.vocab, (batch, tokens))
-    return random.standard_normal((batch, tokens, spec.width))
+    return random.standard_normal((batch, tokens, spec.features or spec.width))
 
 
 def random_direction(shape: tuple[int, ...], seed: int) -> NDArray[np.float64]:

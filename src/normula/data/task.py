@@ -1,30 +1,23 @@
-"""Here live the tasks: what a small model is trained on, the same batches for every contestant."""
+"""Here lives Task: what a small model is trained on, the same batches for every contestant; and the tasks by name."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
-from normula.data.text import VOCABULARY, Corpus, corpus
+from normula.data.base import VALIDATION
+from normula.data.batch import Batch
+from normula.data.hub import dataset
+from normula.data.tasks.copying import Copy, Repeat
+from normula.data.tasks.digits import Digits
+from normula.data.tasks.listops import ListOps
+from normula.data.tasks.next_byte import Text
+from normula.data.tasks.recall import Recall
+from normula.data.tasks.translate import Translate
+from normula.data.text import corpus
 from normula.formula.errors import nearest
-
-Ids = NDArray[np.int64]
-
-VALIDATION = 64
-"""Sequences in the validation batch."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """Ids that go in and ids that should come out, each (B, T)."""
-
-    inputs: Ids
-    targets: Ids
+from normula.spec import Spec
 
 
 @runtime_checkable
@@ -32,16 +25,22 @@ class Task(Protocol):
     """A stream of batches that depends on a seed alone.
 
     Attributes:
-        name: `text`, `copy`.
-        vocab: V.
+        name: `text`, `copy` ...
+        vocab: V, symbols that go in; None where values do.
+        features: P, values of a token that go in; None where ids do.
+        classes: of the whole sequence; None where each token is scored.
         context: T.
-        causal: whether the model may look ahead.
+        causal: whether the model may not look ahead.
     """
 
     @property
     def name(self) -> str: ...
     @property
-    def vocab(self) -> int: ...
+    def vocab(self) -> int | None: ...
+    @property
+    def features(self) -> int | None: ...
+    @property
+    def classes(self) -> int | None: ...
     @property
     def context(self) -> int: ...
     @property
@@ -56,90 +55,72 @@ class Task(Protocol):
         """Changes when the data change."""
         ...
 
-    def batches(self, seed: int, size: int) -> Iterator[Batch]:
-        """Training batches without end."""
+    def batches(self, seed: int, size: int, first: int = 0) -> Iterator[Batch]:
+        """Training batches without end, from number `first` on: those that a run from 0 sees there."""
         ...
 
     def validation(self, size: int = VALIDATION) -> Batch:
         """One fixed batch that is never trained on."""
         ...
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Text:
-    """Bytes of a text: each token is to foretell the next."""
-
-    corpus: Corpus
-    context: int = 32
-    name: str = field(default="text", init=False)
-    vocab: int = field(default=VOCABULARY, init=False)
-    causal: bool = field(default=True, init=False)
-
-    @property
-    def stuck_loss(self) -> float:
-        return self.corpus.unigram_loss(self.validation().targets)
-
-    @property
-    def digest(self) -> str:
-        return self.corpus.digest
-
-    def batches(self, seed: int, size: int) -> Iterator[Batch]:
-        random = np.random.default_rng([seed, 1])
-        while True:
-            yield self._windows(self.corpus.train, random, size)
-
-    def validation(self, size: int = VALIDATION) -> Batch:
-        return self._windows(self.corpus.validation, np.random.default_rng([0, 2]), size)
-
-    def _windows(self, data: NDArray[np.uint8], random: np.random.Generator, size: int) -> Batch:
-        starts = random.integers(0, len(data) - self.context, size=size)
-        rows = data[starts[:, None] + np.arange(self.context + 1)].astype(np.int64)
-        return Batch(rows[:, :-1], rows[:, 1:])
+    def spec(self, **fields: Any) -> Spec:
+        """The spec of a model for the task; placement, layers, width, heads, norm, init, seed ... are given."""
+        ...
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Copy:
-    """Random symbols: each position is to give back its own."""
+HUB = "hf:"
+"""What the name of a data set begins with."""
 
-    symbols: int = 16
-    context: int = 8
-    name: str = field(default="copy", init=False)
-    causal: bool = field(default=False, init=False)
+TASKS: Mapping[str, str] = {
+    "text": "bytes of a text: each is to foretell the next; your files, or Python's standard library",
+    "copy": "8 random symbols of 16: each position is to give back its own",
+    "repeat": "15 random symbols, a separator, the same again: each is to foretell the next",
+    "digits": "which digit is it? scikit-learn's 8 x 8 images, in a small vision transformer",
+    "translate": "reverse, sort or copy a sequence, as its first word says; an encoder and a decoder",
+    "recall": "keys and values go by; a key that comes again is to give its value",
+    "listops": "the values of nested operations such as [MAX 2 9 [MIN 4 7 ] 0 ], at each closing bracket",
+    f"{HUB}NAME": "bytes of a data set of the Hugging Face hub: hf:NAME, hf:NAME:SPLIT or hf:NAME:SPLIT:COLUMN",
+}
+"""The names of the tasks, and what each asks for."""
 
-    @property
-    def vocab(self) -> int:
-        return self.symbols
-
-    @property
-    def stuck_loss(self) -> float:
-        return math.log(self.symbols)
-
-    @property
-    def digest(self) -> str:
-        return f"copy-{self.symbols}-{self.context}"
-
-    def batches(self, seed: int, size: int) -> Iterator[Batch]:
-        random = np.random.default_rng([seed, 1])
-        while True:
-            ids = random.integers(0, self.symbols, size=(size, self.context))
-            yield Batch(ids, ids)
-
-    def validation(self, size: int = VALIDATION) -> Batch:
-        ids = np.random.default_rng([0, 2]).integers(0, self.symbols, size=(size, self.context))
-        return Batch(ids, ids)
+_MADE: Mapping[str, Callable[..., Task]] = {
+    "copy": Copy,
+    "repeat": Repeat,
+    "translate": Translate,
+    "recall": Recall,
+    "listops": ListOps,
+}
+"""Those that are made by a rule, for any context."""
 
 
-def task(name: str = "text", path: str | None = None, context: int | None = None) -> Task:
-    """A task by name; `path` is the user's text, `context` the tokens that a model sees at once.
+def task(name: str = "text", path: Path | str | Sequence[Path | str] | None = None, context: int | None = None) -> Task:
+    """A task by name.
+
+        >>> task("recall").context
+        32
+
+    Args:
+        name: one of TASKS.
+        path: the user's text: a file, several, or a folder.
+        context: T, the tokens that a model sees at once; None for the task's own.
 
     Raises:
-        ValueError: an unknown name, a path where none is read, or a text that cannot be used.
+        ValueError: an unknown name, a path where none is read, a text that cannot be used, a context that cannot be.
     """
-    if name == "text":
+    if context is not None and context < 1:
+        raise ValueError(f"the context of a task is a whole number of at least 1, not {context!r}")
+    if name != "text" and path is not None:
+        raise ValueError(f"the {name} task makes its own data; give a file with the task text")
+    if name == "text" or name.startswith(HUB):
         window = 32 if context is None else context
-        return Text(corpus(path, window), window)
-    if name != "copy":
-        raise ValueError(f"a task is text or copy, not {name!r}{nearest(name, ('text', 'copy'))}")
-    if path is not None:
-        raise ValueError("the copy task makes its own data; give a file with the task text")
-    return Copy() if context is None else Copy(context=context)
+        if name == "text":
+            return Text(corpus(path, window), window)
+        return Text(dataset(name.removeprefix(HUB), window), window, name=name)
+    if name == "digits":
+        images = Digits()
+        if context not in (None, images.context):
+            raise ValueError(f"the images of digits have {images.context} patches; leave out context={context}")
+        return images
+    if name not in _MADE:
+        raise ValueError(f"a task is one of {', '.join(TASKS)}, not {name!r}{nearest(name, TASKS)}")
+    return _MADE[name]() if context is None else _MADE[name](context=context)

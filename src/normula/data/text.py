@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,11 +13,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from normula.data.batch import unigram_loss
+
 Bytes = NDArray[np.uint8]
 
 VOCABULARY = 256
 STANDARD_LIBRARY_BYTES = 4_000_000
 """Enough that a short race never sees a byte twice, little enough to read at once."""
+
+EVERY = 10
+"""Of several files, one in ten is for validation."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,34 +45,76 @@ class Corpus:
 
         This is where a model ends that learns how often each byte comes, and nothing else.
         """
-        counts = np.bincount(self.train, minlength=VOCABULARY).astype(np.float64) + 1.0
-        return float(-np.log(counts[ids] / counts.sum()).mean())
+        return unigram_loss(self.train, ids, VOCABULARY)
 
 
-def corpus(path: str | Path | None = None, window: int = 64) -> Corpus:
-    """The user's file, or without one the sources of Python's standard library.
+def corpus(path: Path | str | Sequence[Path | str] | None = None, window: int = 64) -> Corpus:
+    """The user's text, or without one the sources of Python's standard library.
 
     Args:
-        path: a text file; its last tenth is the validation part.
+        path: a text file, whose last tenth is the validation part; or several, or a folder, of which every tenth file
+            is (the last one where there are fewer than ten). What is hidden in a folder, or no text, is passed over,
+            and what is the same twice is read once.
         window: T, tokens that a model sees at once; each part must hold several windows.
 
     Raises:
-        ValueError: the file is missing, empty, not text, or too short.
+        ValueError: a file is missing, empty, not text, or too short.
     """
-    return _standard_library() if path is None else _file(Path(path), window)
+    if path is None:
+        return _standard_library()
+    several = [Path(one) for one in ([path] if isinstance(path, str | Path) else path)]
+    if not several:
+        raise ValueError("a text needs at least one file; without any, leave the path out")
+    if len(several) == 1 and not several[0].is_dir():
+        return _file(several[0], window)
+    texts: dict[bytes, None] = {}
+    for one in several:
+        texts |= dict.fromkeys(_folder(one) if one.is_dir() else [_read(one, window)])
+    return parted(_joined_name(several), list(texts), window)
+
+
+def parted(name: str, texts: Sequence[bytes], window: int) -> Corpus:
+    """A corpus of several texts, of which every tenth is for validation, or the last of fewer.
+
+    Raises:
+        ValueError: they are too short.
+    """
+    last = len(texts) - 1 if len(texts) < EVERY else -1
+    is_held = [place % EVERY == EVERY - 1 or place == last for place in range(len(texts))]
+    train = b"\n".join(text for text, held in zip(texts, is_held, strict=True) if not held)
+    validation = b"\n".join(text for text, held in zip(texts, is_held, strict=True) if held)
+    for part, data, least in (("training", train, 36 * window), ("validation", validation, 4 * window)):
+        if len(data) < least:
+            raise ValueError(
+                f"{name} has {len(data)} bytes for {part}, in {is_held.count(part == 'validation')} of {len(texts)} "
+                f"texts (every tenth is for validation); windows of {window} tokens need at least {least}"
+            )
+    return _corpus(name, train, validation)
+
+
+def _folder(folder: Path) -> Iterator[bytes]:
+    """The texts in a folder and those below, in order of their names.
+
+    Raises:
+        ValueError: there are none.
+    """
+    found = False
+    for path in sorted(folder.rglob("*")):
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts):
+            data = _bytes(path)
+            if data and not _is_binary(data):
+                found = True
+                yield data
+    if not found:
+        raise ValueError(f"{folder} holds no text file")
+
+
+def _joined_name(several: Sequence[Path]) -> str:
+    return several[0].name if len(several) == 1 else f"{several[0].name} and {len(several) - 1} more"
 
 
 def _file(path: Path, window: int) -> Corpus:
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
-        raise ValueError(f"there is no file {path}") from None
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
-    if not data:
-        raise ValueError(f"{path} is empty; give a text of at least {40 * window} bytes")
-    if b"\0" in data or _is_binary(data):
-        raise ValueError(f"{path} is not text (it holds zero bytes or is not UTF-8); give a text file")
+    data = _read(path, window)
     # the validation part is a tenth, and must hold a few windows for its loss to mean something
     if len(data) < 40 * window:
         raise ValueError(f"{path} has {len(data)} bytes; windows of {window} tokens need at least {40 * window}")
@@ -75,7 +122,28 @@ def _file(path: Path, window: int) -> Corpus:
     return _corpus(path.name, data[:cut], data[cut:])
 
 
+def _read(path: Path, window: int) -> bytes:
+    """A text that the user named."""
+    data = _bytes(path)
+    if not data:
+        raise ValueError(f"{path} is empty; give a text of at least {40 * window} bytes")
+    if _is_binary(data):
+        raise ValueError(f"{path} is not text (it holds zero bytes or is not UTF-8); give a text file")
+    return data
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        raise ValueError(f"there is no file {path}") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read ({error.strerror})") from None
+
+
 def _is_binary(data: bytes) -> bool:
+    if b"\0" in data:
+        return True
     try:
         data.decode("utf-8")
     except UnicodeDecodeError:
@@ -96,7 +164,7 @@ def _standard_library() -> Corpus:
         data = path.read_bytes()
         if not data:
             continue
-        parts[count % 10 == 9].append(data)
+        parts[count % EVERY == EVERY - 1].append(data)
         count, size = count + 1, size + len(data)
         if size > STANDARD_LIBRARY_BYTES:
             break

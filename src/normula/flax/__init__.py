@@ -4,9 +4,11 @@ from normula.flax import linen, nnx
 from normula.flax.build import BUILDERS, build
 from normula.flax.capture import capture, values
 from normula.flax.core import States, apply, init, states
+from normula.flax.device import device, gpus
 from normula.flax.difference import Difference, difference
 from normula.flax.language import one_step_update, start
 from normula.flax.network import Network, network
+from normula.flax.observed import observed, open_capture
 from normula.flax.passes import Model, passes
 from normula.flax.popular import popular
 from normula.flax.sharding import shardings
@@ -23,13 +25,17 @@ __all__ = [
     "apply",
     "build",
     "capture",
+    "device",
     "difference",
+    "gpus",
     "init",
     "linen",
     "load",
     "network",
     "nnx",
+    "observed",
     "one_step_update",
+    "open_capture",
     "passes",
     "popular",
     "save",

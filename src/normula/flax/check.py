@@ -113,18 +113,22 @@ def check_arguments(
 
 def _check_input(network: Network, inputs: Array) -> None:
     spec = network.spec
-    if spec.vocab is not None:
-        if inputs.ndim != 2 or not jnp.issubdtype(inputs.dtype, jnp.integer):
-            raise ValueError(f"the input is a (B, T) array of ids, this one has {inputs.dtype} {inputs.shape}")
-        if spec.positions == "learned" and inputs.shape[1] > spec.context:
-            raise ValueError(
-                f"the positions reach {spec.context} tokens, the input has {inputs.shape[1]}; build with a larger "
-                "context"
-            )
-        return
-    wanted = f"(..., {spec.width})" if network.is_token_wise else f"(B, T, {spec.width})"
+    if spec.vocab is not None and (inputs.ndim != 2 or not jnp.issubdtype(inputs.dtype, jnp.integer)):
+        raise ValueError(f"the input is a (B, T) array of ids, this one has {inputs.dtype} {inputs.shape}")
+    if spec.vocab is None:
+        _check_vectors(network, inputs)
+    if spec.positions == "learned" and inputs.shape[1] > spec.context:
+        raise ValueError(
+            f"the positions reach {spec.context} tokens, the input has {inputs.shape[1]}; build with a larger context"
+        )
+
+
+def _check_vectors(network: Network, inputs: Array) -> None:
+    spec = network.spec
+    width = spec.features or spec.width
+    wanted = f"(..., {width})" if network.is_token_wise else f"(B, T, {width})"
     fits = inputs.ndim >= 1 if network.is_token_wise else inputs.ndim == 3
-    if not fits or inputs.shape[-1] != spec.width:
+    if not fits or inputs.shape[-1] != width:
         raise ValueError(f"the input has the shape {wanted}, this one has {inputs.shape}")
     if not jnp.issubdtype(inputs.dtype, jnp.floating):
         raise ValueError(
@@ -144,7 +148,7 @@ def _computed_type(params: Mapping[str, Any], inputs: Array, spec: Spec, dtype: 
     if dtype is not None:
         return dtype
     own = next(iter(types), None)
-    if spec.vocab is not None:
+    if spec.embeds:
         return own
     if own is not None and inputs.dtype != own:
         raise ValueError(

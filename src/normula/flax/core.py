@@ -84,8 +84,8 @@ def apply(
     Args:
         network: what runs.
         params: its parameters, as `init` gives them.
-        inputs: vectors (B, T, D), or ids (B, T) where the spec has a vocabulary; a stack that computes every token by
-            itself takes (..., D).
+        inputs: vectors (B, T, D); ids (B, T) where the spec has a vocabulary; values (B, T, P) where it has features; a
+            stack that computes every token by itself takes (..., D).
         mask: (B, T), true where a token is real; None where all are.
         source, source_mask: what goes into the encoder, and which of it is real.
         training_step: what `step` stands for.
@@ -270,9 +270,13 @@ def embedded(
 ) -> tuple[Array, Array | None]:
     """The input as vectors in this type; and the key of the dropout that comes after."""
     spec = network.spec
-    if spec.vocab is None:
+    if not spec.embeds:
         return inputs.astype(dtype), key
-    x = params["embed"]["tokens"]["embedding"].astype(dtype)[inputs]
+    if spec.features is None:
+        x = params["embed"]["tokens"]["embedding"].astype(dtype)[inputs]
+    else:
+        own = params["embed"]["features"]
+        x = inputs.astype(dtype) @ own["kernel"].astype(dtype) + own["bias"].astype(dtype)
     if spec.positions == "learned":
         x = x + params["embed"]["positions"]["embedding"].astype(dtype)[: inputs.shape[1]]
     if key is not None:

@@ -15,10 +15,10 @@ from normula.data import Batch
 from normula.flax.core import Numbers, after_embedding, apply, embedded, init, numbers_of, surroundings
 from normula.flax.measure import QUICK, entropy_loss, length
 from normula.flax.network import Network, network
-from normula.flax.train import OPTIMISERS
+from normula.flax.train import optimiser as made
 from normula.flax.tree import Tree, leaves, put, to_arrays
 from normula.record import Start
-from normula.spec import Spec
+from normula.spec import Recipe, Spec
 
 
 def start(spec: Spec, batch: Batch, weights: Sequence[str] = ()) -> Start:
@@ -91,7 +91,7 @@ def _moved(
         return entropy_loss(logits, targets), logits
 
     gradients, before = jax.grad(loss, has_aux=True)(params)
-    optimizer = OPTIMISERS[optimiser](lr)
+    optimizer = made(Recipe(steps=1, lr=1.0, optimiser=optimiser), lr)
     updates, _ = optimizer.update(gradients, optimizer.init(params), params)
     shares = jax.tree.map(lambda share, update: share * update, chosen, updates)
     return before, apply(network, jax.tree.map(jnp.add, params, shares), inputs)

@@ -85,7 +85,7 @@ class Stack(nn.Module):
         """Run the stack.
 
         Args:
-            inputs: vectors (B, T, D), or ids (B, T) where the spec has a vocabulary.
+            inputs: vectors (B, T, D); with a vocabulary ids (B, T); with features values (B, T, P).
             mask: (B, T), true where a token is real; None where all are.
             source, source_mask: what goes into the encoder, and which of its tokens are real.
             training_step: updates made so far, for a formula that reads `step`.

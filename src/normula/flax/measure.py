@@ -105,10 +105,10 @@ def direction_loss(output: Array, direction: Array) -> Array:
 
 
 def entropy_loss(output: Array, targets: Array) -> Array:
-    """Mean cross-entropy in nats; logits (B, T, V), ids (B, T)."""
+    """Mean cross-entropy in nats; logits (B, T, V) and ids (B, T), or (B, classes) and (B,); -1 is not scored."""
     logits = output.astype(jnp.promote_types(output.dtype, jnp.float32))
-    picked = jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], axis=-1)
-    return -picked.mean()
+    picked = jnp.take_along_axis(jax.nn.log_softmax(logits), jnp.maximum(targets, 0)[..., None], axis=-1)
+    return -picked[..., 0].mean(where=targets >= 0)
 
 
 def measure(network: Network, cases: Sequence[Case], loss: Loss, *, is_loss: bool = False) -> list[Pass]:
@@ -374,8 +374,10 @@ def _seen(one: Point) -> dict[str, Array]:
         "branch_rms": _rms(one.branch),
         "skip_rms": _rms(one.skip),
         "token_cosine": _token_cosine(one.after),
+        "centred_cosine": _token_cosine(one.after - one.after.mean(axis=-1, keepdims=True)),
         "step_cosine": _step_cosine(one.before, one.after),
         "largest": jnp.abs(one.after).max(),
+        "swallowed": _swallowed(one.branch, one.skip),
     }
 
 
@@ -413,6 +415,14 @@ def _token_cosine(x: Array) -> Array:
     # less each token with itself: 1, or 0 for a token of zeros, which is like no other
     pairs = jnp.square(units.sum(axis=1)).sum(axis=-1) - jnp.square(units).sum(axis=(1, 2))
     return (pairs / (T * (T - 1))).mean()
+
+
+def _swallowed(branch: Array, skip: Array) -> Array:
+    """Share of a branch's numbers that a stream in bfloat16 would lose; see `normula.flow.sizes`."""
+    _, exponents = jnp.frexp(skip)
+    added = branch != 0
+    lost = (jnp.abs(branch) < jnp.ldexp(jnp.ones_like(skip), exponents - 9)) & (skip != 0) & added
+    return lost.sum() / jnp.maximum(added.sum(), 1)
 
 
 def _unit(x: Array) -> Array:

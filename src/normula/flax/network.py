@@ -70,7 +70,7 @@ class Network:
     @property
     def is_token_wise(self) -> bool:
         """Whether every token is computed by itself, so that the input may have any number of axes."""
-        return self.spec.vocab is None and self.spec.classes is None and not self.spec.words & {"attn", "cross"}
+        return not self.spec.embeds and self.spec.classes is None and not self.spec.words & {"attn", "cross"}
 
 
 def network(spec: Spec, modules: Mapping[str, Factory] | None = None) -> Network:

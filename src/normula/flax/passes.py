@@ -18,7 +18,7 @@ from normula.flax.network import Network, network
 from normula.flax.train import train
 from normula.flax.tree import Tree
 from normula.record import Pass
-from normula.spec import Spec
+from normula.spec import Recipe, Spec
 
 Report = Callable[[], None]
 Model = (linen.Stack, nnx.Stack)
@@ -84,7 +84,8 @@ def passes(
                 if step in steps:
                     look(net, [case(net, seed, step, params)])
 
-            train(replace(spec, seed=seed), task, steps=steps[-1], lr=lr, warmup=warmup, seed=seed, observe=observe)
+            recipe = Recipe(steps=steps[-1], lr=lr, warmup=warmup, seed=seed)
+            train(replace(spec, seed=seed), task, recipe, observe=observe)
     return tuple(found)
 
 

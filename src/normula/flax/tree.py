@@ -151,7 +151,7 @@ def _leaf(last: str, parameter: Parameter) -> str:
     match parameter.role.kind:
         case "token_embedding" | "position_embedding":
             return "embedding"
-        case "matrix" | "writer" | "head":
+        case "matrix" | "writer" | "head" | "feature_embedding":
             return "kernel"
     return "scale"
 
@@ -166,6 +166,7 @@ _SIDES: Mapping[str, tuple[str | None, str | None]] = {
     "down": ("mlp", "embed"),
     "router": ("embed", None),
     "head": ("embed", "vocab"),
+    "features": (None, "embed"),
 }
 """What goes into each matrix, and what comes out."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 
 from normula.flow.growth import growth
-from normula.record import Finding, Pass
+from normula.record import Finding, Pass, StepFlow
 from normula.spec import Spec
 
 NULL = 1e-3
@@ -24,6 +24,9 @@ ALIKE = 0.995
 
 BY_DESIGN = "a gain that starts at 0 does this by design, and it passes after the first update"
 
+MOSTLY = 0.5
+"""A branch of which bfloat16 loses a larger share than this is worth a note."""
+
 HALF_LARGEST = 65504.0
 """Largest number of float16."""
 
@@ -39,29 +42,39 @@ def findings(passes: Sequence[Pass], spec: Spec, probe: str, last: int = 0) -> t
     found += _not_finite(passes, first)
     found += _ended(passes, last)
     void = any(finding.weight == "void" for finding in found)
-    found += _collapse(passes)
+    found += _collapse(passes, _ends_centred(spec))
     if not void:
         found += _gradient(start)
         found += _dead(start, "initialisation", BY_DESIGN) if first == 0 else ()
     found += _growth(start)
-    found += _overflow(passes)
+    found += [*_overflow(passes), *_swallowed(start)]
     if not void and last == 0:
         text = "Initialisation alone does not say whether a stack trains: look at the first training steps as well."
         found.append(Finding(kind="initialisation-only", weight="note", text=text))
     return in_order(found)
 
 
-def as_it_is(passes: Sequence[Pass], width: int, probe: str, *, whole: bool) -> tuple[Finding, ...]:
-    """All that passes over a model at its current weights show; `whole` where they show every step of its stream."""
+def as_it_is(
+    passes: Sequence[Pass], width: int, probe: str, *, whole: bool, centred: bool = False
+) -> tuple[Finding, ...]:
+    """All that passes over a model at its current weights show.
+
+    Args:
+        passes: over the model.
+        width: of its stream.
+        probe: as in the passes.
+        whole: whether they show every step of its stream.
+        centred: whether all that reads the stream after its last step takes off each token's mean.
+    """
     if not any(one.steps for one in passes):
         return ()
     when = "the weights that it has"
-    found: list[Finding] = [*_void(passes, width, probe), *_not_finite(passes, 0), *_collapse(passes, when)]
+    found: list[Finding] = [*_void(passes, width, probe), *_not_finite(passes, 0), *_collapse(passes, centred, when)]
     if not any(finding.weight == "void" for finding in found):
         found += _gradient(passes, when)
         found += _dead(passes, when, "what is measured does not depend on it here, or it is frozen")
     found += _growth(passes) if whole else ()
-    found += _overflow(passes)
+    found += [*_overflow(passes), *_swallowed(passes)]
     return in_order(found)
 
 
@@ -125,10 +138,18 @@ def _seeds(passes: Sequence[Pass]) -> list[int]:
     return list(dict.fromkeys(one.seed for one in passes))
 
 
-def _collapse(passes: Sequence[Pass], when: str = "") -> Iterable[Finding]:
-    """The first training step at which the tokens are one token, and what became of the gradient."""
+def _ends_centred(spec: Spec) -> bool:
+    """Whether the last that a stack does to its stream is a LayerNorm of it."""
+    return spec.norm == "layernorm" and str(spec.placed.final) == "norm(x)"
+
+
+def _collapse(passes: Sequence[Pass], centred: bool, when: str = "") -> Iterable[Finding]:
+    """The first training step at which the tokens are one token, and what became of the gradient.
+
+    A mean that is taken off before anything reads them is no likeness of tokens.
+    """
     steps = sorted({one.training_step for one in passes})
-    cosines = {step: _mean(passes, step, lambda one: one.steps[-1].token_cosine) for step in steps}
+    cosines = {step: _mean(passes, step, lambda one: _likeness(one.steps[-1], centred)) for step in steps}
     collapsed = [step for step in steps if cosines[step] >= COLLAPSED]
     if steps[0] not in collapsed and cosines[steps[0]] >= ALIKE:
         yield Finding(
@@ -156,6 +177,10 @@ def _collapse(passes: Sequence[Pass], when: str = "") -> Iterable[Finding]:
             text=f"The gradient vanished afterwards, as a consequence: at the input it is {before:.1e} at step "
             f"{steps[0]} and {after:.1e} at step {later[-1]}.",
         )
+
+
+def _likeness(step: StepFlow, centred: bool) -> float:
+    return step.token_cosine if not centred or math.isnan(step.centred_cosine) else step.centred_cosine
 
 
 def _when(step: int) -> str:
@@ -222,6 +247,22 @@ def _overflow(passes: Sequence[Pass]) -> Iterable[Finding]:
             weight="warning",
             text=f"The stream reaches {largest:.0f} at layer {step.layer}, {step.name}: "
             f"{largest / HALF_LARGEST:.0%} of the largest float16.",
+        )
+
+
+def _swallowed(passes: Sequence[Pass]) -> Iterable[Finding]:
+    """Steps whose branch a stream in bfloat16 would mostly lose: what was measured, not what becomes of a training."""
+    shares = [_mean(passes, None, lambda one, at=at: one.steps[at].swallowed) for at in range(len(passes[0].steps))]  # type: ignore[misc]
+    lost = [at for at, share in enumerate(shares) if share > MOSTLY]
+    if lost:
+        worst = max(lost, key=lambda at: shares[at])
+        step = passes[0].steps[worst]
+        yield Finding(
+            kind="bfloat16-rounding",
+            weight="note",
+            text=f"In a stream of bfloat16, {shares[worst]:.0%} of what layer {step.layer}, {step.name} adds would be "
+            f"rounded away: it is less than half of the stream's spacing. So it is at {len(lost)} of {len(shares)} "
+            "steps; a stream in float32 keeps it.",
         )
 
 

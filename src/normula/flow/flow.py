@@ -13,7 +13,7 @@ from normula.data import Task
 from normula.data import task as named_task
 from normula.flow.findings import findings
 from normula.flow.growth import growth
-from normula.flow.reading import flow_of
+from normula.flow.reading import flow_of, flow_of_reading
 from normula.formula import Formula, Placement
 from normula.formula.errors import nearest
 from normula.framework import framework_of, packages, room
@@ -41,12 +41,14 @@ def flow(
     framework: str | None = None,
     loss: Callable[[Any], Any] | None = None,
     where: str | None = None,
+    optimizer: Any = None,
+    draws: int = 0,
     report: Callable[[], None] = lambda: None,
 ) -> Flow:
     """Measure a stack: the stream, its branches, its gradients, the skip path alone, the tokens' cosine.
 
-    Any other PyTorch model is read first, and its stream is measured at the weights that it has, on the inputs that it
-    is given; see `flow_of`.
+    Any other model is read first, and its stream is measured at the weights that it has, on the inputs that it is
+    given; see `flow_of`. A Reading is measured on the inputs that it was read with, or on given ones.
 
         >>> import normula as nm
         >>> flow = nm.flow(nm.Spec(placement="pre", layers=4, width=16), seeds=1)
@@ -54,7 +56,8 @@ def flow(
         8
 
     Args:
-        what: a Spec, a placement's name, a formula's text, a model made by `build`, or any other PyTorch module.
+        what: a Spec, a placement's name, a formula's text, a model made by `build`, any other that `read` takes, or a
+            Reading.
         args: positional arguments of the forward of a model that was not made by `build`.
         seeds: how many, or which; each draws weights, input and probe anew.
         probe: what is differentiated: `random` (a random direction of length 1 in the output), `loss` (the
@@ -68,6 +71,9 @@ def flow(
         framework: `torch` or `flax`; None for a model's own, and for PyTorch.
         loss: of a model that was not made by `build`: from what it returns to one number, instead of a probe.
         where: of such a model with several streams, what the paths of the layers begin with, such as `encoder`.
+        optimizer: of such a model in PyTorch: which norm gains, norm biases and residual scales it decays is said too.
+        draws: of such a model in PyTorch: so many passes in training mode tell parameters that a gradient never comes
+            to from those of layers that are skipped at random.
         report: called after each pass, for a progress bar.
 
     Returns:
@@ -78,11 +84,14 @@ def flow(
     """
     if _is_foreign(what):
         given = (args, inputs, task, steps, framework, (batch, tokens))
-        return _flow_of_foreign(what, *given, seeds=seeds, probe=probe, loss=loss, where=where, report=report)
+        also = {"optimizer": optimizer, "draws": draws, "report": report}
+        return _flow_of_foreign(what, *given, seeds=seeds, probe=probe, loss=loss, where=where, **also)
     if args:
         raise ValueError("a stack that is built here takes its input by name; write inputs=...")
     if loss is not None or where is not None:
         raise ValueError("loss and where belong to a model that was not built here; for this one, say probe='loss'")
+    if optimizer is not None or draws != 0:
+        raise ValueError("optimizer and draws belong to a model that was not built here; leave them out")
     wanted = _training_steps(steps)
     if probe not in PROBES:
         raise ValueError(f"a probe is one of {', '.join(PROBES)}, not {probe!r}{nearest(str(probe), PROBES)}")
@@ -103,8 +112,8 @@ def flow(
     spec = what.spec if is_model else _for_task(_spec(what), data)
     if spec.encoder is not None:
         raise ValueError("flow measures one stack, and this spec has an encoder too; give the spec of one side alone")
-    if data is not None and spec.vocab != data.vocab:
-        raise ValueError(f"the task has {data.vocab} symbols and the model {spec.vocab}; they must be the same")
+    if data is not None:
+        _check_task(spec, data)
     if spec.placed.operator is not None:
         raise ValueError(f"{spec.placed.name} holds several streams in a registered operator; flow measures one stream")
     _check_input(spec, inputs)
@@ -134,13 +143,17 @@ def flow(
 
 
 def _is_foreign(what: Any) -> bool:
-    """Whether something is a PyTorch module that was not made by `build`."""
-    is_module = framework_of(what) == "torch" and hasattr(what, "named_modules")
-    return is_module and not isinstance(what, room("torch").Model)
+    """Whether something is a model, or was read from one, that is not measured by its spec."""
+    if isinstance(what, Reading):
+        return True
+    if isinstance(what, str | Spec | Formula | Placement | type):
+        return False
+    framework = framework_of(what)
+    return callable(what) if framework is None else not isinstance(what, room(framework).Model)
 
 
 def _flow_of_foreign(
-    model: Any,
+    what: Any,
     args: tuple[Any, ...],
     inputs: Any,
     task: Any,
@@ -152,17 +165,17 @@ def _flow_of_foreign(
     probe: str,
     loss: Callable[[Any], Any] | None,
     where: str | None,
-    report: Callable[[], None],
+    **also: Any,
 ) -> Flow:
-    """A model that was not built here; what only a built stack can have is refused.
+    """A model that was not built here, or a reading; what only a built stack can have is refused.
 
     Raises:
         ValueError: such a setting, or no inputs.
     """
     if task is not None or steps != 0:
         raise ValueError("a task and training steps need a spec; a model that was not built here is measured as it is")
-    if framework not in (None, "torch"):
-        raise ValueError(f"this model is a PyTorch module; leave out framework={framework!r}")
+    if framework not in (None, framework_of(what)):
+        raise ValueError(f"a model that exists has a framework already; leave out framework={framework!r}")
     if sizes != BATCH_AND_TOKENS:
         raise ValueError(
             "the inputs of a model that was not built here say how many they are; leave out batch and tokens"
@@ -175,7 +188,8 @@ def _flow_of_foreign(
         )
     if loss is not None and probe == "sum":
         raise ValueError("what is differentiated is either the loss or the probe 'sum'; leave out one of them")
-    if (not args) == (inputs is None):
+    is_reading = isinstance(what, Reading)
+    if (args and inputs is not None) or (not args and inputs is None and not is_reading):
         raise ValueError(
             "a model that was not built here needs inputs of its forward, once: flow(model, x), or by name "
             "flow(model, inputs={'input_ids': ids})"
@@ -183,7 +197,8 @@ def _flow_of_foreign(
     named = dict(inputs) if isinstance(inputs, Mapping) else {}
     if inputs is not None and not named:
         args = tuple(inputs) if isinstance(inputs, tuple | list) else (inputs,)
-    return flow_of(model, args, named, seeds=_seeds(seeds), probe=probe, loss=loss, where=where, report=report)
+    measure: Callable[..., Flow] = flow_of_reading if is_reading else flow_of
+    return measure(what, args, named, seeds=_seeds(seeds), probe=probe, loss=loss, where=where, **also)
 
 
 def _spec(what: Any) -> Spec:
@@ -191,18 +206,30 @@ def _spec(what: Any) -> Spec:
         return what
     if isinstance(what, str | Formula | Placement):
         return Spec(placement=placement(what))
-    if isinstance(what, Reading):
-        raise ValueError(
-            "a Reading holds neither weights nor inputs; give flow the model that was read, and its inputs"
-        )
-    raise ValueError(f"flow takes a Spec, a placement, a formula or a built model, not {type(what).__name__}")
+    raise ValueError(f"flow takes a Spec, a placement, a formula, a model or its Reading, not {type(what).__name__}")
 
 
 def _for_task(spec: Spec, data: Task | None) -> Spec:
     """The spec as the task needs it, where it says nothing of tokens itself."""
-    if data is None or spec.vocab is not None:
+    if data is None or spec.embeds:
         return spec
-    return replace(spec, vocab=data.vocab, causal=data.causal, context=data.context)
+    return replace(
+        spec,
+        vocab=data.vocab,
+        features=data.features,
+        classes=data.classes,
+        causal=data.causal,
+        context=data.context,
+    )
+
+
+def _check_task(spec: Spec, data: Task) -> None:
+    for name, what in (("vocab", "symbols"), ("features", "values a token"), ("classes", "classes")):
+        own, wanted = getattr(spec, name), getattr(data, name)
+        if own != wanted:
+            raise ValueError(f"the task has {wanted} {what} and the model {own}; they must be the same")
+    if data.validation(1).arguments.keys() != {"inputs"}:
+        raise ValueError(f"flow measures one stack, and {data.name} has a source for another")
 
 
 def _seeds(seeds: int | Sequence[int]) -> tuple[int, ...]:
@@ -227,8 +254,9 @@ def _check_input(spec: Spec, inputs: Any) -> None:
         return
     shape = tuple(np.shape(inputs))
     wanted = 2 if spec.vocab is not None else 3
-    if len(shape) != wanted or (wanted == 3 and shape[-1] != spec.width):
-        expected = "(B, T) ids" if wanted == 2 else f"(B, T, {spec.width}) vectors"
+    width = spec.features or spec.width
+    if len(shape) != wanted or (wanted == 3 and shape[-1] != width):
+        expected = "(B, T) ids" if wanted == 2 else f"(B, T, {width}) vectors"
         raise ValueError(f"this stack takes {expected}; the input has the shape {shape}")
     if 0 in shape:
         raise ValueError(f"an input has at least one token; this one has the shape {shape}")

@@ -7,16 +7,21 @@ from typing import Final
 
 from normula.read.chain import Event
 from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, streams, walk
+from normula.read.found import ReadChain
 from normula.read.graph import Graph
+from normula.read.norms import is_norm
 from normula.read.stream import terms_of
-from normula.read.streams import ReadChain
 from normula.read.strip import step_down
-from normula.record.stream import LastNorm, Stream, StreamStep, Term
+from normula.record.stream import LastNorm, NormSite, Stream, StreamStep, Term
 
 SHARED: Final = frozenset(
     ("view", "reshape", "_unsafe_view", "_reshape_alias", "alias", "t", "transpose", "permute", "movedim", "squeeze")
 ) | {"unsqueeze", "slice", "select", "narrow", "split", "split_with_sizes", "chunk", "unbind", "expand", "part"}
 """Views of the memory of their input: whoever goes on with the input goes on with the same numbers."""
+
+
+STATISTICS: Final = ("layernorm", "rmsnorm", "l2norm", "groupnorm")
+"""Norms that divide by something of the token; a dynamic tanh does not."""
 
 
 def stream_of(graph: Graph, chains: Sequence[ReadChain], proved: Sequence[Sequence[bool]], place: int) -> Stream:
@@ -53,7 +58,31 @@ def stream_of(graph: Graph, chains: Sequence[ReadChain], proved: Sequence[Sequen
         width=width,
         unknown=tuple(number for number, is_known in enumerate(known, start=1) if not is_known),
         unknown_beyond=not all(is_known for those in proved[place + 1 :] for is_known in those),
+        centred=_is_centred(graph, chain),
+        sites=norm_sites(graph),
     )
+
+
+def norm_sites(graph: Graph) -> tuple[NormSite, ...]:
+    """All norms of a program that take the statistics of whole tokens."""
+    return tuple(
+        NormSite(
+            path=graph.path(number),
+            name=node.attrs["name"],
+            source=node.inputs[0],
+            axes=tuple(node.attrs["axes"]),
+            eps=float(node.attrs["eps"]),
+        )
+        for number, node in enumerate(graph.nodes)
+        if graph.alive[number] and is_norm(graph, number) and node.attrs["name"] in STATISTICS
+    )
+
+
+def _is_centred(graph: Graph, chain: ReadChain) -> bool:
+    """Whether a LayerNorm stands between the last layer and all that reads the stream."""
+    after = chain.cut.after
+    first = after[0].value if after else None
+    return isinstance(first, Normed) and graph[first.norm].attrs["name"] == "layernorm"
 
 
 def groups(events: Sequence[Event]) -> list[list[Event]]:

@@ -205,10 +205,14 @@ def surrounded(formula: Formula) -> Placement:
     This is the convention of Xiong et al., On Layer Normalization in the Transformer Architecture, 2020,
     table 1: a stack whose stream is never normalised is closed by one norm.
     """
-    last = formula.tree.statements[-1].value
-    closed = isinstance(last, Call) and last.word in NORMS
-    final = "norm(x)" if formula.norms and not closed else STREAM
+    final = "norm(x)" if formula.norms and not ends_in_norm(formula) else STREAM
     return Placement(name=str(formula), formula=formula, final=Formula(final))
+
+
+def ends_in_norm(formula: Formula) -> bool:
+    """Whether the last act is a norm."""
+    last = formula.tree.statements[-1].value
+    return isinstance(last, Call) and last.word in NORMS
 
 
 def _formula(value: Formula | str) -> Formula:

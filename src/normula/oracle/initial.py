@@ -1,9 +1,12 @@
 """Here live the initial weights: drawn from a seed by named rules, so that every framework starts from the same ones.
 
-    xavier   N(0, 2 / (in + out)), biases 0         Glorot and Bengio, 2010, equation 12, as a normal of that variance
-    normal   N(0, 0.02^2), biases 0                 Radford et al., GPT, 2018, section 4.1
-    torch    U(-1/sqrt(in), 1/sqrt(in)), biases alike                                  torch.nn.Linear's default
-    scaled   normal, and what writes to the stream divided by sqrt(S)                  Radford et al., GPT-2, 2019
+    xavier      N(0, 2 / (in + out)), biases 0      Glorot and Bengio, 2010, equation 12, as a normal of that variance
+    xavier_qkv  xavier, `out` of a query, key or value matrix counting the rows of all three
+                                        torch.nn.MultiheadAttention, whose three are one matrix; with out = in it makes
+                                        them smaller by sqrt(2), which fairseq does outright
+    normal      N(0, 0.02^2), biases 0                 Radford et al., GPT, 2018, section 4.1
+    torch       U(-1/sqrt(in), 1/sqrt(in)), biases alike                               torch.nn.Linear's default
+    scaled      normal, and what writes to the stream divided by sqrt(S)               Radford et al., GPT-2, 2019
 
 S counts the sublayers in all, so 2L for L layers of two. A number depends on (seed, name, shape, role, rule) alone:
 not on what was drawn before it, nor on the placement around it. The rules that draw from a normal scale the same
@@ -55,8 +58,9 @@ def law(
 ) -> Law:
     """How an array of this role starts under a rule. `factor` multiplies a matrix after the draw (DeepNorm's beta).
 
-    Token embeddings are N(0, 1), position embeddings N(0, 0.02^2) and the head N(0, 1/D) under every rule, so that a
-    comparison of rules compares the branches alone: the stream starts and is read out at the same scale.
+    Token embeddings are N(0, 1), the map that embeds P features N(0, 1/P) with a bias of 0, position embeddings
+    N(0, 0.02^2) and the head N(0, 1/D) under every rule, so that a comparison of rules compares the branches alone: the
+    stream starts and is read out at the same scale.
 
     `paper` is no rule of its own: whoever calls looks up which rule, and which factor, the placement's paper states.
 
@@ -76,7 +80,7 @@ def law(
             return Law(kind="normal", scale=1.0)
         case "position_embedding":
             return Law(kind="normal", scale=NORMAL_WIDTH)
-        case "head":
+        case "head" | "feature_embedding":
             return Law(kind="normal", scale=1 / math.sqrt(shape[1]))
         case "bias":
             assert role.inputs is not None
@@ -89,7 +93,9 @@ def law(
             out, inputs = shape[-2:]  # experts are matrices side by side
             if rule == "torch":
                 return Law(kind="uniform", scale=factor * _torch_bound(inputs))
-            width = math.sqrt(2 / (inputs + out)) if rule == "xavier" else NORMAL_WIDTH
+            if rule == "xavier_qkv" and role.fused is not None:
+                out = role.fused
+            width = math.sqrt(2 / (inputs + out)) if rule.startswith("xavier") else NORMAL_WIDTH
             shrinks = rule == "scaled" and role.kind == "writer"
             return Law(kind="normal", scale=factor * width / math.sqrt(sublayers_total if shrinks else 1))
 

@@ -18,7 +18,7 @@ from normula.oracle.attention import Mask, attention, visibility
 from normula.oracle.mlp import mlp, moe
 from normula.oracle.norms import Array, NamedPullback, normalise
 from normula.oracle.operators import TRUTHS, Truth
-from normula.oracle.tape import Value, backward
+from normula.oracle.tape import Value, backward, einsum
 from normula.spec import Plan, Spec, Step, plan
 from normula.spec.plan import norm_kind
 from normula.spec.positions import relative_buckets, rotary_angles
@@ -44,7 +44,7 @@ class Run:
     _weights: Mapping[str, Value]
 
     def pullback(self, dy: Array) -> tuple[Array, dict[str, Array]]:
-        """The gradients of sum(dy * output): with respect to the embedded input, and to every weight."""
+        """The gradients of sum(dy * output): with respect to the input (ids: embedded ones), and to every weight."""
         backward(self._end, dy)
         return self._input.gradient, {name: value.gradient for name, value in self._weights.items()}
 
@@ -64,7 +64,7 @@ def run(
     Args:
         spec: what to run; built-in sublayers only.
         weights: every parameter of the spec's plan.
-        inputs: (B, T, D) vectors, or with a vocabulary (B, T) ids.
+        inputs: (B, T, D) vectors; with a vocabulary (B, T) ids; with features (B, T, P) values.
         mask: (B, T), true where a token is real; None where all are.
         source, source_mask: what goes into the encoder, where there is one, and which of its tokens are real.
         training_step: what `step` stands for.
@@ -101,11 +101,11 @@ class _Network:
         self.training_step = Value(np.array(float(training_step)))
 
     def run(self, inputs: Array | Ids) -> tuple[Value, Value, list[Array]]:
-        """The embedded input, the output, and the stream at each step."""
-        first = self._embedded(inputs)
-        self.tokens = first.array.shape[1]
+        """The input, the output, and the stream at each step."""
+        first, x = self._embedded(inputs)
+        self.tokens = x.array.shape[1]
         self.bias = self._relative_bias()
-        streams = {"x": self._step(self.plan.embed, {"x": first})["x"]}
+        streams = {"x": self._step(self.plan.embed, {"x": x})["x"]}
         for name, start in self.plan.starts:
             streams[name] = self._step(start, {"x": streams["x"]})["x"]
         seen = [streams["x"].array]
@@ -120,15 +120,23 @@ class _Network:
             streams["x"] = around.end(streams["x"], self._own("final.read"))
         return first, self._read_out(self._step(self.plan.final, streams)["x"]), seen
 
-    def _embedded(self, inputs: Array | Ids) -> Value:
-        """Vectors as they are; ids as their embedding, plus that of their positions where these are learned."""
-        if self.spec.vocab is None:
-            return Value(np.asarray(inputs, dtype=np.float64))
-        ids = np.asarray(inputs, dtype=np.int64)
-        x = _rows(self.weights["embed.tokens.weight"], ids)
+    def _embedded(self, inputs: Array | Ids) -> tuple[Value, Value]:
+        """What gradients with respect to the input are of, and the input as vectors.
+
+        Vectors are as they are; ids and values have their embedding, plus that of their positions where these are
+        learned.
+        """
+        if self.spec.vocab is not None:
+            first = x = _rows(self.weights["embed.tokens.weight"], np.asarray(inputs, dtype=np.int64))
+        else:
+            first = x = Value(np.asarray(inputs, dtype=np.float64))
+        if self.spec.features is not None:
+            x = einsum("btp,dp->btd", x, self.weights["embed.features.weight"]) + self.weights["embed.features.bias"]
         if self.spec.positions != "learned":
-            return x
-        return x + _rows(self.weights["embed.positions.weight"], np.broadcast_to(np.arange(ids.shape[1]), ids.shape))
+            return first, x
+        places = np.broadcast_to(np.arange(x.array.shape[1]), x.array.shape[:2])
+        x = x + _rows(self.weights["embed.positions.weight"], places)
+        return (x if self.spec.vocab is not None else first), x
 
     def _relative_bias(self) -> Value | None:
         """(H, T, T) from the learned table, one number a bucket and head."""

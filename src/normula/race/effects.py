@@ -8,6 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
+from normula.race.counted import FINISHED, counted_loss
 from normula.record import Share, Trial
 
 FACTORS: Mapping[str, Callable[[Trial], object]] = {
@@ -15,6 +16,11 @@ FACTORS: Mapping[str, Callable[[Trial], object]] = {
     "initial weights": lambda trial: trial.init,
     "learning rate": lambda trial: trial.lr,
     "warmup": lambda trial: trial.warmup,
+    "depth": lambda trial: trial.layers,
+    "width": lambda trial: trial.width,
+    "batch": lambda trial: trial.batch,
+    "optimiser": lambda trial: trial.optimiser,
+    "kind of norm": lambda trial: trial.norm,
 }
 
 
@@ -23,11 +29,11 @@ def effects(trials: Sequence[Trial]) -> tuple[Share, ...]:
 
     On a full grid the parts are orthogonal and add up to 1. A run that diverged counts with its first loss,
     as in Wortsman et al., Small-scale proxies for large-scale Transformer training instabilities, 2023.
-    Empty where the grid has holes (runs are missing) or all losses are equal.
+    Empty where the grid has holes (runs are missing, were stopped or failed) or all losses are equal.
     """
-    if not trials or not _is_full(trials):
+    if not trials or not _is_full(trials) or any(trial.outcome not in FINISHED for trial in trials):
         return ()
-    y = np.array([_value(trial) for trial in trials])
+    y = np.array([counted_loss(trial) for trial in trials])
     total = float(((y - y.mean()) ** 2).sum())
     if total <= 1e-12:
         return ()
@@ -50,13 +56,6 @@ def _between(y: np.ndarray, labels: Sequence[object]) -> float:
         group = y[[other == label for other in labels]]
         total += len(group) * float(group.mean() - y.mean()) ** 2
     return total
-
-
-def _value(trial: Trial) -> float:
-    start = trial.curve[0] if trial.curve else math.nan
-    if not math.isfinite(start):
-        start = 2 * trial.stuck_loss  # not even the first loss is a number: as bad as anything can be
-    return start if trial.outcome == "diverged" else min(trial.loss, start)
 
 
 def _is_full(trials: Sequence[Trial]) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from normula.framework import framework_of, room
 from normula.read.reading import reading_of
-from normula.record.reading import Reading
+from normula.record.reading import Ran, Reading
 
-__all__ = ["Reading", "read"]
+__all__ = ["Reading", "framework_to_read", "read"]
 
 PASSES = 3
 """How often a model is recorded: the first pass may fill caches that later ones find."""
@@ -27,6 +28,9 @@ def read(model: Any, *args: Any, **kwargs: Any) -> Reading:
             module; or a function of arrays of JAX: of parameters and inputs, or of inputs alone.
         args, kwargs: example arguments of its forward.
 
+    Returns:
+        A reading; it keeps hold of the model and its arguments, so that `Reading.flow` can measure them.
+
     Raises:
         ValueError: no room can read such a model.
         Exception: whatever the forward raises.
@@ -37,19 +41,19 @@ def read(model: Any, *args: Any, **kwargs: Any) -> Reading:
         >>> read(layer, torch.randn(2, 3, 8)).stages[0].block
         'x = norm(x + attn(x)); x = norm(x + mlp(x))'
     """
-    there = room(_framework(model, (args, kwargs)))
+    there = room(framework_to_read(model, (args, kwargs)))
     for _ in range(PASSES):
         program = there.capture(model, args, kwargs)
         reading = reading_of(program, lambda keep: there.values(program, model, args, kwargs, keep))  # noqa: B023
         if reading is not None:
-            return reading
+            return replace(reading, ran=Ran(model, args, kwargs))
     raise ValueError(
         "Each forward pass of this model computes something else, so no reading of it can be proved. "
         "Pass arguments that make it repeatable."
     )
 
 
-def _framework(model: Any, given: Any) -> str:
+def framework_to_read(model: Any, given: Any) -> str:
     """The framework that a model is a module of, or a function on arrays of.
 
     Raises:

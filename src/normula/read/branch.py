@@ -16,6 +16,7 @@ from normula.read.expression import (
     Gained,
     Normed,
     Scaled,
+    Stopped,
     Stream,
     Total,
     Unknown,
@@ -28,6 +29,7 @@ from normula.read.stream import Residual, Term, terms_of
 from normula.read.strip import Step, step_down
 from normula.read.sublayers import is_complete, kind_of, queries_and_keys
 
+EARLIER: Final = "values of earlier layers, joined to those of this one"
 FAR: Final = 24
 """How many values of the stream back a branch may read."""
 
@@ -71,7 +73,9 @@ class Branches:
         if step is not None and step.how != "batchnorm":
             return _stepped(node, step, self.read(step.below))
         if self.graph.kind(node) in ("add", "sub"):
-            return self.sum(node, terms_of(self.graph, node))
+            if node in self.sums and self.sums[node].outer is None and len(self.graph.users[node]) > 1:
+                return Unknown(node, "another stream, added to this one")
+            return self.sum(node, terms_of(self.graph, node, self._set))
         return self._sublayer((node,))
 
     def sum(self, node: int, terms: Sequence[Term]) -> Expression:
@@ -161,6 +165,8 @@ class Branches:
         gathered: list[_Piece] = []
         for place, piece in enumerate(pieces):
             if not gathered and not piece.inside and self.graph.kind(piece.end) == "join":
+                if self._joins_earlier(piece.end, piece.start):
+                    return Unknown(piece.end, EARLIER)
                 continue  # joined with what is not of this stream
             if not gathered and piece.inside and self._is_padded(piece):
                 continue
@@ -289,6 +295,8 @@ class Branches:
             return Unknown(inner, "a stream of its own inside a sublayer")
         if (passing := self._passing(entry, nodes, ends)) is not None:
             return Unknown(passing, "a value that is the stream's own on some tokens, and a sublayer's on others")
+        if (seen := self._hidden_skip(entry, nodes, ends)) is not None:
+            return seen
         if kind_of(self.graph, entry, nodes) == "attn" and self._projects_two(nodes):
             return Unknown(ends[0], "attention and another branch in one output projection")
         if (other := self._other_stream(entry, nodes)) is not None:
@@ -326,6 +334,45 @@ class Branches:
                     return end
         return None
 
+    def _hidden_skip(self, entry: int, nodes: tuple[int, ...], ends: tuple[int, ...]) -> Unknown | None:
+        """What no sublayer does: it gates the stream that it reads, or fills copies of it, or reads earlier layers."""
+        for end in ends:
+            top = self._top(end)
+            if self.graph.kind(top) == "mul" and all(self._is_spread(one, top) for one in self.graph.inputs(top)):
+                return Unknown(end, "a branch times factors made from the stream, for several copies of the stream")
+            for term in terms_of(self.graph, top) if self.graph.kind(top) == "add" else ():
+                factors = self.graph.inputs(term.node) if self.graph.kind(term.node) == "mul" else ()
+                if any(self._is_layout(one, entry) for one in factors) and all(one >= entry for one in factors):
+                    return Unknown(end, "a skip times a factor that is made from the stream")
+        for node in nodes:
+            if self.graph.kind(node) == "join" and self._joins_earlier(node, entry):
+                return Unknown(node, EARLIER)
+        return None
+
+    def _joins_earlier(self, node: int, entry: int) -> bool:
+        """Whether values that the stream had before what is read are joined to it, as further tokens or layers."""
+        shape = self.graph[node].shape
+        parts = [part for part in self.graph.inputs(node) if self.graph[part].shape[-1:] == shape[-1:]]
+        return any(self._is_earlier(part, entry) for part in parts)
+
+    def _top(self, node: int) -> int:
+        """A value before it is laid out or scaled."""
+        while (step := step_down(self.graph, node)) is not None and step.how in ("view", "number", "gain"):
+            node = step.below
+        return node
+
+    def _is_spread(self, node: int, product: int) -> bool:
+        """Whether a factor that flows is repeated in a product."""
+        return not self.graph.is_constant(node) and self.graph[node].size < self.graph[product].size
+
+    def _is_earlier(self, node: int, entry: int) -> bool:
+        """Whether a value is one that the stream had before what is read, whatever was joined to it."""
+        if self.graph.kind(node) == "join":
+            return any(self._is_earlier(part, entry) for part in self.graph.inputs(node) if part < node)
+        while node not in self._set and self.graph.kind(node) in ("view", "gather"):
+            node = self.graph.inputs(node)[0]
+        return node in self._set and node < entry
+
     def _is_layout(self, node: int, start: int) -> bool:
         while node > start and self.graph.kind(node) in ("view", "gather"):
             node = self.graph.inputs(node)[0]
@@ -348,14 +395,14 @@ class Branches:
         return any(through) and not all(through)
 
     def _other_stream(self, entry: int, nodes: tuple[int, ...]) -> int | None:
-        """A residual sum from elsewhere that is added to what a sublayer computes."""
-        inside = {entry, *nodes}
+        """A residual sum from elsewhere, or an earlier value of the stream, that is added inside a sublayer."""
+        inside, streams = {entry, *nodes}, {*self.sums, *self._set}
         for one in nodes:
             if self.graph.kind(one) in ("add", "sub"):
                 for side in self.graph.inputs(one):
-                    while side not in inside and side not in self.sums and (step := step_down(self.graph, side)):
+                    while not (side in inside or side in streams) and (step := step_down(self.graph, side)):
                         side = step.below
-                    if side not in inside and side in self.sums:
+                    if side not in inside and side in streams:
                         return side
         return None
 
@@ -411,6 +458,8 @@ def _stepped(node: int, step: Step, value: Expression) -> Expression:
             return Gained(step.node, node, value)
         case "norm":
             return Normed(node, value)
+        case "stop":
+            return Stopped(value)
         case "shift" if step.factor < 0:
             return Scaled(-1.0, value)
     return value

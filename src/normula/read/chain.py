@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from normula.read.branch import Branches
 from normula.read.expression import Applied, Expression, Normed, Stream, walk
 from normula.read.graph import Graph
-from normula.read.stream import Residual
+from normula.read.stream import Residual, terms_of
 from normula.read.strip import step_down
 
 
@@ -144,9 +144,9 @@ def _after(graph: Graph, last: int, skips: frozenset[int]) -> tuple[Event, ...]:
 
 
 def _next_step(graph: Graph, node: int) -> int | None:
-    """The first norm of a value, or of a part of it, or else its product with a learned factor."""
+    """The first norm of a value, or of a part of it, or else its sum with itself or product with a learned factor."""
     stack, seen = [node], {node}
-    found: dict[str, list[int]] = {"norm": [], "gain": []}
+    found: dict[str, list[int]] = {"norm": [], "sum": [], "gain": []}
     while stack:
         one = stack.pop()
         for user in graph.users[one]:
@@ -159,7 +159,24 @@ def _next_step(graph: Graph, node: int) -> int | None:
                     found[step.how].append(user)
                 elif step.how in ("view", "number", "shift"):
                     stack.append(user)
-    return min(found["norm"], default=min(found["gain"], default=None))
+            elif graph.kind(user) == "join" and graph[user].shape[-1:] == graph[node].shape[-1:]:
+                stack.append(user)  # with other tokens
+            elif _adds_only(graph, user, node):
+                found["sum"].append(user)
+    return next((min(several) for several in found.values() if several), None)
+
+
+def _adds_only(graph: Graph, number: int, node: int) -> bool:
+    """Whether a value is a sum of nothing but another one, scaled."""
+    if graph.kind(number) not in ("add", "sub"):
+        return False
+    flowing = [term.node for term in terms_of(graph, number) if not graph.is_constant(term.node)]
+    for one in flowing:
+        while one != node and (step := step_down(graph, one)) is not None and step.below >= node:
+            one = step.below
+        if one != node:
+            return False
+    return len(flowing) > 1
 
 
 def nodes_of(graph: Graph, event: Event) -> list[int]:

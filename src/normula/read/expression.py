@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -36,6 +36,13 @@ class Normed:
     """A norm of a value."""
 
     norm: int
+    value: Expression
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """A value without its gradient."""
+
     value: Expression
 
 
@@ -75,13 +82,19 @@ class Unknown:
     seen: str
 
 
-Expression: TypeAlias = Stream | Scaled | Gained | Normed | Applied | Total | Unknown
+Expression: TypeAlias = Stream | Scaled | Gained | Normed | Stopped | Applied | Total | Unknown
 
 
 def parts(expression: Expression) -> tuple[Expression, ...]:
     """The expressions directly inside one."""
     match expression:
-        case Scaled(value=value) | Gained(value=value) | Normed(value=value) | Applied(value=value):
+        case (
+            Scaled(value=value)
+            | Gained(value=value)
+            | Normed(value=value)
+            | Stopped(value=value)
+            | Applied(value=value)
+        ):
             return (value,)
         case Total(terms=terms):
             return terms
@@ -95,14 +108,19 @@ def walk(expression: Expression) -> Iterator[Expression]:
     yield expression
 
 
+def with_parts(expression: Expression, inside: Sequence[Expression]) -> Expression:
+    """The expression with others directly inside it."""
+    match expression:
+        case Scaled() | Gained() | Normed() | Stopped() | Applied():
+            return replace(expression, value=inside[0])
+        case Total():
+            return replace(expression, terms=tuple(inside))
+    return expression
+
+
 def rebuilt(expression: Expression, change: Callable[[Expression], Expression]) -> Expression:
     """The expression with `change` applied to every part, the inside first."""
-    match expression:
-        case Scaled(value=value) | Gained(value=value) | Normed(value=value) | Applied(value=value):
-            return change(replace(expression, value=rebuilt(value, change)))
-        case Total(node=node, terms=terms):
-            return change(Total(node, tuple(rebuilt(term, change) for term in terms)))
-    return change(expression)
+    return change(with_parts(expression, [rebuilt(part, change) for part in parts(expression)]))
 
 
 def streams(expression: Expression) -> tuple[int, ...]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from normula.formula import Formula
 from normula.read.expression import Applied
 from normula.read.graph import Graph
+from normula.read.norms import is_norm
 from normula.read.strip import step_down
 from normula.read.sublayers import queries_and_keys
 from normula.record.reading import ReadFinding, ReadNorm, ReadStage
@@ -19,7 +20,7 @@ CODES: Final = {
     "final-norm-doubled": "leave out one of the two; a checkpoint that was trained with both needs both",
     "skip-from-normed": "save x before the norm and add that, if an identity path is wanted",
     "sublayer-unlike": "give all sublayers of a layer the same placement, unless the difference is meant",
-    "norm-unused": "call it where it belongs, or remove it",
+    "norm-unused": "use its value where it belongs, or remove it",
     "norm-reused": "give each place a norm of its own, unless sharing is meant",
     "query-only-normed": "norm once and give the same value to queries, keys and values",
     "norm-over-tokens": "take the statistics over the features of one token",
@@ -28,6 +29,7 @@ CODES: Final = {
     "eps-unusual": "use one epsilon, between 1e-12 and 1e-5, as the model's other norms do",
     "half-precision-statistics": "cast to float32 before the mean of squares",
     "name-misleads": "go by what runs; rename the module",
+    "flag-without-effect": "go by what runs; remove the flag, or make the code read it",
     "layer-reused": "nothing, if one layer is meant to run several times",
     "fused-path": "nothing: hooks and changed modules are not seen where the fused path runs",
 }
@@ -79,9 +81,18 @@ def findings(seen: Seen) -> tuple[ReadFinding, ...]:
         found.append(
             ("fused-path", "in evaluation without gradients PyTorch's fused path runs; it was off for this reading")
         )
+    return in_order(finding(code, evidence) for code, evidence in found)
+
+
+def finding(code: str, evidence: str) -> ReadFinding:
+    """A finding with the remedy of its code."""
+    return ReadFinding(code=code, evidence=evidence, remedy=CODES[code])
+
+
+def in_order(found: Iterable[ReadFinding]) -> tuple[ReadFinding, ...]:
+    """Findings in the order of the codes."""
     order = list(CODES)
-    found.sort(key=lambda one: order.index(one[0]))
-    return tuple(ReadFinding(code=code, evidence=evidence, remedy=CODES[code]) for code, evidence in found)
+    return tuple(sorted(found, key=lambda one: order.index(one.code)))
 
 
 def _final(seen: Seen) -> Iterator[tuple[str, str]]:
@@ -134,15 +145,63 @@ def _steps(block: str) -> list[str]:
 
 def _unused(seen: Seen) -> Iterator[tuple[str, str]]:
     graph = seen.graph
-    read = {
-        name
-        for number, node in graph.leaves()
-        if graph.alive[number] and node.kind == "parameter"
-        for name in node.attrs["names"]
-    }
+    unread = unread_vectors(graph)
     for path in graph.program.uncalled:
-        if not any(name.startswith(f"{path}.") for name in read):
+        if _dotted(path) in unread:
             yield "norm-unused", f"{path} holds vectors as a norm does, and is never called"
+    computed = {one for node in graph.nodes for one in node.inputs}
+    called = {_dotted(call.path) for call in graph.program.calls}
+    for path, own in unread.items():
+        if path in called and not computed.isdisjoint(own):
+            yield "norm-unused", f"{path} is called, and nothing that the model returns depends on its value"
+
+
+def unread_vectors(graph: Graph) -> dict[str, list[int]]:
+    """The modules that hold vectors only, as norms do, of which nothing that the model returns is made.
+
+    Where that is so of all matrices beside them too, a whole part of the model does not run: its norms are not named.
+    """
+    owned: dict[str, list[int]] = {}
+    for number, node in graph.leaves():
+        for name in node.attrs["names"] if node.kind == "parameter" else ():
+            owned.setdefault(_dotted(name).rpartition(".")[0], []).append(number)
+    below: dict[str, list[int]] = {}
+    for path, own in owned.items():
+        for around in _around(path):
+            below.setdefault(around, []).extend(own)
+    return {
+        path: own
+        for path, own in owned.items()
+        if path and len(below[path]) == len(own) and _all_vectors(graph, own) and not _any_alive(graph, own)
+        if any(_any_alive(graph, below[around]) for around in _beside(graph, path, below))
+    }
+
+
+def _dotted(name: str) -> str:
+    """A path of either framework; the place in a stack of layers, which JAX writes behind it, is left out."""
+    return name.partition("[")[0].replace("/", ".")
+
+
+def _around(path: str) -> list[str]:
+    """A path and those of the modules around it, the innermost first."""
+    found = [path]
+    while path:
+        path = path.rpartition(".")[0]
+        found.append(path)
+    return found
+
+
+def _beside(graph: Graph, path: str, below: Mapping[str, list[int]]) -> list[str]:
+    """The innermost module around a path that holds more than vectors; none in a model of norms alone."""
+    return [around for around in _around(path) if not _all_vectors(graph, below[around])][:1]
+
+
+def _all_vectors(graph: Graph, numbers: Sequence[int]) -> bool:
+    return all(len(graph[number].shape) <= 1 for number in numbers)
+
+
+def _any_alive(graph: Graph, numbers: Sequence[int]) -> bool:
+    return any(graph.alive[number] for number in numbers)
 
 
 def _reused(seen: Seen) -> Iterator[tuple[str, str]]:
@@ -176,8 +235,11 @@ def _axes(seen: Seen) -> Iterator[tuple[str, str]]:
         shape = graph[graph.inputs(nodes[0])[0]].shape
         several = [axis for axis in norm.axes if shape[axis] > 1]
         features = _features(graph, nodes[0])
-        wrong = len(several) > 1 or (features is not None and norm.width != features)
-        if wrong and norm.site not in ("qk", "qkv-latent"):
+        if is_norm(graph, nodes[0]):
+            wrong = len(several) > 1 or (features is not None and norm.width != features)
+        else:  # of the channels of a convolution, a part at a time is usual
+            wrong = norm.site not in ("elsewhere", "mid-conv") and any(axis > 1 - len(shape) for axis in several)
+        if wrong and norm.site not in ("qk", "v", "qkv-latent"):
             axes = ", ".join(str(axis) for axis in norm.axes)
             yield (
                 "norm-over-tokens",
@@ -200,6 +262,10 @@ def _per_channel(seen: Seen) -> Iterator[tuple[str, str]]:
                 yield "future-leaks", f"{path}: a token's norm depends on later tokens of a causal model"
 
 
+_MOVES: Final = ("transpose", "permute", "t", "movedim")
+"""Views after which other axes are the last."""
+
+
 def _features(graph: Graph, norm: int) -> int | None:
     """How many features the first product after a norm takes together."""
     node = norm
@@ -215,7 +281,10 @@ def _features(graph: Graph, norm: int) -> int | None:
         step = step_down(graph, node)
         if step is None or step.how not in ("view", "shift"):
             return None
-        if graph[node].attrs.get("name") in ("cat", "slice", "pixel_unshuffle"):
+        name = graph[node].attrs.get("name")
+        if name in ("cat", "slice", "pixel_unshuffle"):
+            return None
+        if name not in _MOVES and graph[node].shape[-1:] != graph[before].shape[-1:]:  # tokens are put together
             return None
     return None
 
@@ -229,10 +298,10 @@ def _is_causal(graph: Graph) -> bool:
 
 
 def _sizes(seen: Seen) -> Iterator[tuple[str, str]]:
-    common = [norm.eps for norm in seen.norms if norm.site not in ("qk", "qkv-latent") and norm.eps]
+    common = [norm.eps for norm in seen.norms if norm.site not in ("qk", "v", "qkv-latent") and norm.eps]
     usual = max(common, key=common.count) if common else None
     for norm, nodes in zip(seen.norms, seen.norm_nodes, strict=True):
-        if norm.width <= 2:
+        if norm.width <= 2 and is_norm(seen.graph, nodes[0]):
             yield "width-tiny", f"{norm.path} normalises {norm.width} feature{'s' * (norm.width > 1)}"
         odd = not ODD_EPS[0] < norm.eps < ODD_EPS[1] or (usual is not None and not 1e-4 < norm.eps / usual < 1e4)
         if odd and norm.kind not in ("L2Norm", "DyT", "Derf"):

@@ -85,6 +85,20 @@ def is_norm(graph: Graph, number: int) -> bool:
     return node.kind == "norm" and node.attrs.get("groups", 1) == 1
 
 
+def statistics(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+    """The axes, from the last, that a norm's mean is taken over in an input of a shape; and how many numbers that is.
+
+    With as many groups as channels, these are the axes of the positions alone.
+    """
+    axes, groups = tuple(node.attrs["axes"]), node.attrs.get("groups", 1)
+    if len(axes) > 1 and groups == shape[axes[0]] > 1:
+        axes, groups = axes[1:], 1
+    width = 1
+    for axis in axes:
+        width *= shape[axis]
+    return tuple(axis - len(shape) for axis in axes), width // groups
+
+
 def _norm(graph: Graph, end: int, match: _Match, gain: int, bias: int) -> Node:
     inputs, places = [match.source], {"gain": -1, "bias": -1}
     for label, one in (("gain", gain), ("bias", bias)):

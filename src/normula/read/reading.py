@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from normula.formula import Formula
-from normula.formula.tree import Number
-from normula.formula.tree import walk as walk_tree
 from normula.read.chain import Event
 from normula.read.expression import Applied, Normed, Total, walk
 from normula.read.findings import Seen, findings
+from normula.read.found import ReadChain, ReadLayer
 from normula.read.graph import Graph
 from normula.read.inner import has_batchnorm, inner_norms
-from normula.read.names import names
-from normula.read.norms import NAMES, is_norm
+from normula.read.names import Stack, fixed_numbers, names
+from normula.read.norms import NAMES, statistics
+from normula.read.plain import Depth
 from normula.read.replay import RefusedError, Written, needed, replay
-from normula.read.streams import ReadChain, ReadLayer, analysed, events_of, sublayers_of
+from normula.read.streams import analysed, events_of, sublayers_of
 from normula.record.program import Program
 from normula.record.reading import UNKNOWN, Reading, ReadNorm, ReadStage, ReadSublayer
 
@@ -35,7 +34,8 @@ def reading_of(program: Program, values_of: ValuesOf) -> Reading | None:
     on_stream = [norm for norm in norms if "norm" in norm.site] or [
         norm for norm in norms if norm.site in ("embed", "final")
     ]
-    stages = tuple(_stage(graph, one, stage) for one in found for stage in one.stages)
+    sides = _sides(found)
+    stages = tuple(_stage(graph, one, stage, _stack(one, sides)) for one in found for stage in one.stages)
     embed = tuple(bool(one.embed) and place == 0 for one in found for place in range(len(one.stages)))
     final = tuple(bool(one.final) and place == len(one.stages) - 1 for one in found for place in range(len(one.stages)))
     applied = [(_path(graph, part), part) for one in found for event in events_of(one) for part in sublayers_of(event)]
@@ -60,15 +60,16 @@ def written_of(layer: ReadLayer) -> Written:
     return Written(
         text=layer.spelling.written,
         made=tuple(layer.spelling.made),
-        first=max(events[0].base, events[0].root),
-        last=events[-1].node,
+        starts=layer.starts or {"x": max(events[0].base, events[0].root)},
+        ends=layer.ends or {"x": events[-1].node},
         sums=tuple(part.node for event in events for part in walk(event.value) if isinstance(part, Total)),
     )
 
 
 def _prove(graph: Graph, found: list[ReadChain], values_of: ValuesOf) -> bool:
     """Replay every layer; a formula that fails is not said. False where there are no values to replay."""
-    read = [layer for one in found for layer in one.layers if layer.text != UNKNOWN]
+    closings = [one.closing for one in found if one.closing is not None]
+    read = [layer for one in found for layer in one.layers if layer.text != UNKNOWN] + closings
     written = [written_of(layer) for layer in read]
     values = values_of(frozenset(node for one in written for node in needed(graph, one)))
     if values is None:
@@ -94,33 +95,51 @@ def _stages(found: list[ReadLayer]) -> list[list[ReadLayer]]:
     return stages
 
 
-def _stage(graph: Graph, one: ReadChain, stage: list[ReadLayer]) -> ReadStage:
+def _sides(found: list[ReadChain]) -> Depth:
+    """How many layers an encoder and the decoder that attends to it have."""
+    decoder = next((place for place, one in enumerate(found) if "cross(" in one.layers[0].text), 0)
+    return (("Le", len(found[decoder - 1].layers)), ("Ld", len(found[decoder].layers))) if decoder else ()
+
+
+def _stack(one: ReadChain, sides: Depth) -> Stack:
+    """All layers of a stream, as they are named by."""
+    return Stack(
+        texts=tuple(layer.text for layer in one.layers),
+        embed=bool(one.embed),
+        final=bool(one.final),
+        streams=tuple(one.begins.items()),
+        closing=_closing(one),
+        sides=sides,
+    )
+
+
+def _stage(graph: Graph, one: ReadChain, stage: list[ReadLayer], stack: Stack) -> ReadStage:
     first = stage[0]
     proofs = {layer.proof for layer in stage}
-    known = first.text != UNKNOWN
-    called = [name for name in _names(graph, one, first) if name in _names(graph, one, stage[-1])] if known else []
+    called = [_names(graph, one, layer, stack) for layer in (first, stage[-1])]
     return ReadStage(
         where=_where([layer.layer.path for layer in stage]),
         layers=len(stage),
         block=first.text,
-        names=tuple(called),
-        constants=_constants(first.text) if known else (),
+        names=tuple(name for name in called[0] if name in called[1]),
+        constants=fixed_numbers(first.text),
         proof=proofs.pop() if len(proofs) == 1 else "not replayed",
         seen=first.seen,
         paths=tuple(layer.layer.path for layer in stage),
+        streams=tuple(f"{name} = {start}".rstrip() for name, start in one.begins.items()),
+        closing=_closing(one),
     )
 
 
-def _names(graph: Graph, one: ReadChain, layer: ReadLayer) -> tuple[str, ...]:
+def _closing(one: ReadChain) -> str:
+    """What comes out of several streams after the last layer, where it is known."""
+    return one.closing.text if one.closing is not None and one.closing.text != UNKNOWN else ""
+
+
+def _names(graph: Graph, one: ReadChain, layer: ReadLayer, stack: Stack) -> tuple[str, ...]:
     """What the catalogue calls a layer at its depth."""
-    return names(
-        layer.text,
-        layer=next(place for place, other in enumerate(one.layers, start=1) if other is layer),
-        layers=len(one.layers),
-        embed=bool(one.embed),
-        final=bool(one.final),
-        inner=tuple(word for event in layer.layer.events for word in _inner_of(graph, event)),
-    )
+    place = next(place for place, other in enumerate(one.layers, start=1) if other is layer)
+    return names(stack, place, tuple(word for event in layer.layer.events for word in _inner_of(graph, event)))
 
 
 def _where(paths: list[str]) -> str:
@@ -134,17 +153,6 @@ def _where(paths: list[str]) -> str:
             break
         common.append(parts[0])
     return ".".join(common)
-
-
-def _constants(text: str) -> tuple[float, ...]:
-    """The fixed numbers in a formula, other than the signs of its terms."""
-    numbers = {
-        float(part.value)
-        for statement in Formula(text).tree.statements
-        for part in walk_tree(statement.value)
-        if isinstance(part, Number)
-    }
-    return tuple(sorted(numbers - {1.0}))
 
 
 def _commonest(values: list[Any]) -> Any:
@@ -168,17 +176,18 @@ def _norms(graph: Graph, found: list[ReadChain]) -> tuple[list[ReadNorm], list[t
                             sites.setdefault(node, (site, number))
     groups: dict[tuple[str, ...], list[int]] = {}
     for node in range(len(graph)):
-        if graph.alive[node] and is_norm(graph, node):
+        if graph.alive[node] and graph.kind(node) == "norm":
             groups.setdefault(_identity(graph, node), []).append(node)
     return [_norm(graph, nodes, sites) for nodes in groups.values()], [tuple(nodes) for nodes in groups.values()]
 
 
 def _identity(graph: Graph, node: int) -> tuple[str, ...]:
-    names = _parameter_names(graph, node)
+    names = parameter_names(graph, node)
     return names or (graph.path(node), str(node) if not graph.path(node) else "")
 
 
-def _parameter_names(graph: Graph, node: int) -> tuple[str, ...]:
+def parameter_names(graph: Graph, node: int) -> tuple[str, ...]:
+    """The parameters of a norm: of its gain, then of its bias."""
     attrs = graph[node].attrs
     places = [attrs[label] for label in ("gain", "bias") if attrs[label] >= 0]
     return tuple(name for place in places for name in graph.parameters(graph.inputs(node)[place]))
@@ -188,13 +197,10 @@ def _norm(graph: Graph, nodes: list[int], sites: dict[int, tuple[str, int]]) -> 
     first = nodes[0]
     node, source = graph[first], graph[graph.inputs(first)[0]]
     found = [sites.get(one, ("elsewhere", 0)) for one in nodes]
-    axes = tuple(axis - len(source.shape) for axis in node.attrs["axes"])
-    width = 1
-    for axis in axes:
-        width *= source.shape[axis]
+    axes, width = statistics(node, source.shape)
     return ReadNorm(
         path=graph.path(first),
-        parameters=_parameter_names(graph, first),
+        parameters=parameter_names(graph, first),
         site=found[0][0],
         kind=NAMES.get(node.attrs["name"], node.attrs["name"]),
         eps=float(node.attrs["eps"]),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -43,23 +43,23 @@ class Written:
     Attributes:
         text: the formula.
         made: what each call and gain stands for, in the order in which the text has them.
-        first, last: the nodes of the stream before and after.
+        starts, ends: the nodes of the streams before and after, by name.
         sums: the sums of the layer.
     """
 
     text: str
     made: tuple[Expression, ...]
-    first: int
-    last: int
+    starts: Mapping[str, int]
+    ends: Mapping[str, int]
     sums: tuple[int, ...]
 
 
 def needed(graph: Graph, written: Written) -> set[int]:
     """The nodes whose values a replay needs."""
-    nodes = {written.first, written.last, *written.sums}
-    compared = {written.last}
+    nodes = {*written.starts.values(), *written.ends.values(), *written.sums}
+    compared = {*written.ends.values()}
     for total in written.sums:
-        compared |= {term.node for term in terms_of(graph, total)}
+        compared |= {term.node for term in terms_of(graph, total, {*written.starts.values()})}
     for part in written.made:
         match part:
             case Applied(entry=entry, ends=ends):
@@ -69,12 +69,14 @@ def needed(graph: Graph, written: Written) -> set[int]:
                 compared.add(graph.inputs(norm)[0])
                 nodes |= {*graph.inputs(norm)}
             case Gained(gain=gain, node=node):
-                compared |= {*graph.inputs(node)}
+                compared |= {*graph.inputs(node), node}
                 nodes.add(gain)
     nodes |= compared | {shift for one in compared for shift, _ in _shifts(graph, one)}
+    nodes |= {part for one in compared for part in _joined(graph, one)}
     return {node for node in nodes if graph.number(node) is None}
 
 
+@np.errstate(invalid="ignore", over="ignore")  # a stream that is not finite fails its replay without a warning
 def replay(graph: Graph, written: Written, values: Values) -> None:
     """Run a formula on recorded values.
 
@@ -115,25 +117,36 @@ class _Held:
 
 @dataclass(slots=True, eq=False)
 class _Factor:
-    """A learned factor, and the fixed numbers that stand before it."""
+    """A learned factor, or what is divided by one, and the fixed numbers that stand before it."""
 
     replay: _Replay
     part: Gained
     number: float = 1.0
+    divides: bool = False
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, _Held):
             return self.of(other)
         if isinstance(other, _Factor):
             raise RefusedError("two learned factors stand together")
-        return _Factor(self.replay, self.part, self.number * other)
+        return replace(self, number=self.number * other)
 
     __rmul__ = __mul__
 
+    def __add__(self, other: Any) -> _Factor:
+        raise RefusedError("learned factors are added to one another")
+
+    __radd__ = __sub__ = __rsub__ = __add__
+
+    def __rtruediv__(self, number: float) -> _Factor:
+        return replace(self, number=number / self.number, divides=not self.divides)
+
     def __neg__(self) -> _Factor:
-        return _Factor(self.replay, self.part, -self.number)
+        return replace(self, number=-self.number)
 
     def of(self, value: _Held) -> _Held:
+        if self.divides:
+            return self.replay.ungained(self.part, value) * self.number
         try:
             return self.replay.gained(self.part, value) * self.number
         except RefusedError:  # the model may multiply by the number first
@@ -145,21 +158,24 @@ class _Replay:
         self.graph, self.written, self.values = graph, written, values
         self.formula = Formula(written.text)
         self.back = {new: old for old, new in self.formula.renumbering.items()}
-        types = {graph[node].dtype for node in (written.first, written.last, *written.sums)}
+        types = {graph[node].dtype for node in (*written.starts.values(), *written.ends.values(), *written.sums)}
         self.tolerance = max(TOLERANCE.get(one, 1e-4) for one in types)  # statistics may be finer than the stream
-        self.terms = {total: terms_of(graph, total) for total in written.sums}
+        whole = {*written.starts.values()}
+        self.terms = {total: terms_of(graph, total, whole) for total in written.sums}
 
     def run(self) -> None:
-        start = _Held(self, self.values[self.written.first])
+        starts = {name: _Held(self, self.values[node]) for name, node in self.written.starts.items()}
         runner = Runner({}, self._call, lambda gain: self._gain(gain))
-        result = runner.run(self.formula.tree, {"x": start})["x"]
-        assert isinstance(result, _Held)
-        self._same(result, self.written.last, "the new stream")
+        result = runner.run(self.formula.tree, starts)
+        for name, node in self.written.ends.items():
+            self._same(result[name], node, "the new stream" if name == "x" else f"the new {name}")
 
     def _part(self, index: int) -> Expression:
         return self.written.made[self.back[index]]
 
     def _call(self, call: Call, value: _Held) -> _Held:
+        if call.word == "stop":
+            return value
         part = self._part(call.index)
         match part:
             case Normed(norm=norm):
@@ -204,9 +220,20 @@ class _Replay:
     def gained(self, part: Gained, value: _Held) -> _Held:
         node = self.graph[part.node]
         source = next(one for one in node.inputs if one != part.gain)
-        array = self._same(value, source, "what a learned factor multiplies")
         factor = self.values[part.gain]
+        try:
+            array = self._same(value, source, "what a learned factor multiplies")
+        except RefusedError:  # a canonical formula may multiply each term of a sum instead
+            if factor.size > 1 and value.array.shape != node.shape:
+                raise
+            array = value.array
         return _Held(self, array / factor if node.kind == "div" else array * factor)
+
+    def ungained(self, part: Gained, value: _Held) -> _Held:
+        """What a learned factor was multiplied with, from the product."""
+        array = self._same(value, part.node, "what is divided by a learned factor")
+        factor = self.values[part.gain]
+        return _Held(self, array * factor if self.graph.kind(part.node) == "div" else array / factor)
 
     def added(self, one: _Held, other: _Held) -> _Held:
         """Two values in the layout of the sum that the model has of them."""
@@ -216,7 +243,7 @@ class _Replay:
             if first is not None and second is not None:
                 return _Held(self, first + _shaped(second, first), total)
         try:
-            return _Held(self, one.array + other.array)
+            return _Held(self, one.array + _shaped(other.array, one.array))
         except ValueError:
             raise RefusedError("two values of different shapes are added that the model does not add") from None
 
@@ -244,6 +271,10 @@ class _Replay:
         target = self.values[node]
         if self._equal(array, target):
             return array if array.shape == target.shape and self._close(array, target) else target
+        if any(
+            array.size == self.values[part].size and self._equal(array, self.values[part]) for part in self._parts(node)
+        ):
+            return target  # with other tokens beside the stream's, as where one token attends to all
         moved = array
         for shift, sign in _shifts(self.graph, node):
             try:
@@ -254,12 +285,17 @@ class _Replay:
                 return target
         return None
 
+    def _parts(self, node: int) -> list[int]:
+        return [part for part in _joined(self.graph, node) if part in self.values]
+
     def _equal(self, one: Array, other: Array) -> bool:
         """Whether two arrays hold the same numbers, or one holds a part of the other's."""
         if one.shape == other.shape and self._close(one, other):
             return True
         if one.size == other.size:
             return self._close(np.sort(one, axis=None), np.sort(other, axis=None))
+        if len(self.written.starts) > 1:  # two streams may be two parts of one value
+            return False
         return self._within(*sorted((one, other), key=lambda array: array.size))
 
     def _close(self, one: Array, other: Array) -> bool:
@@ -313,6 +349,14 @@ def normalised(graph: Graph, norm: int, values: Values) -> Array:
                 vector = vector.reshape((-1,) + (1,) * (x.ndim - 2))
             x = x * vector if label == "gain" else x + vector
     return x
+
+
+def _joined(graph: Graph, node: int) -> tuple[int, ...]:
+    """The sequences of tokens that a value was joined from; none where it was not."""
+    while graph.kind(node) == "view":
+        node = graph.inputs(node)[0]
+    parts = graph.inputs(node) if graph.kind(node) == "join" else ()
+    return parts if all(graph[part].shape[-1:] == graph[node].shape[-1:] for part in parts) else ()
 
 
 def _shifts(graph: Graph, node: int) -> list[tuple[int, float]]:

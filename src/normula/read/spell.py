@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from normula.formula import Formula
 from normula.formula.errors import FormulaError
-from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, Stream, Total, Unknown, walk
+from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, Stopped, Stream, Total, Unknown, walk
 from normula.read.graph import Graph
 
 if TYPE_CHECKING:
@@ -26,18 +26,31 @@ WORDS = {"dyt": "dyt", "derf": "derf"}
 class Spelling:
     """A layer's statements, one for each norm, sublayer and value of the stream; canonical form writes them short.
 
+    Args:
+        graph: the program.
+        events: what happens in the layer, in order.
+        starts: the names of the streams by the nodes that expressions have of them; x alone, before the first event.
+        ends: the nodes that the streams end as; x alone, after the last event.
+
     Attributes:
         text: of the formula; `unknown` where a part is not understood.
         made: the expressions that the calls and gains of the text stand for, in the order in which they are written.
         seen: what was not understood.
     """
 
-    def __init__(self, graph: Graph, events: Sequence[Event]) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        events: Sequence[Event],
+        starts: Mapping[int, str] | None = None,
+        ends: Mapping[str, int] | None = None,
+    ) -> None:
         self.graph = graph
         self.made: list[Applied | Normed | Gained] = []
         self.seen = ""
         self._statements: list[str] = []
-        self._names: dict[tuple[str, int], str] = {("stream", events[0].base): "x"}
+        starts = {events[0].base: "x"} if starts is None else starts
+        self._names: dict[tuple[str, int], str] = {("stream", node): name for node, name in starts.items()}
         self.written = ""
         for event in events:
             unknown = next((part for part in walk(event.value) if isinstance(part, Unknown)), None)
@@ -47,7 +60,7 @@ class Spelling:
             if event.root >= 0 and ("stream", event.base) in self._names:
                 self._names["stream", event.root] = self._names["stream", event.base]
             self._names["stream", event.node] = self._named("s", self._text(event.value))
-        self.text = UNKNOWN if self.seen else self._canonical(events[-1].node)
+        self.text = UNKNOWN if self.seen else self._canonical({"x": events[-1].node} if ends is None else ends)
 
     def sites(self) -> dict[int, str]:
         """Where each norm stands, by its node: `attn.norm_in` only feeds attention, `mlp.norm_sum` follows a sum."""
@@ -60,9 +73,12 @@ class Spelling:
             if isinstance(part, Normed)
         }
 
-    def _canonical(self, last: int) -> str:
+    def _canonical(self, ends: Mapping[str, int]) -> str:
+        new = {name: self._names["stream", node] for name, node in ends.items()}
+        new = {name: value for name, value in new.items() if name != value or len(new) == 1}
+        new = {name: self._named("s", value) if value in new else value for name, value in new.items()}
         try:
-            self.written = "; ".join([*self._statements, f"x = {self._names['stream', last]}"])
+            self.written = "; ".join([*self._statements, *(f"{name} = {value}" for name, value in new.items())])
             return canonical(self.written)
         except FormulaError as error:
             self.seen = f"a layer that cannot be written: {error.reason}"
@@ -81,6 +97,8 @@ class Spelling:
                 return self._names.get(("stream", node), "x")
             case Scaled(factor=factor, value=value):
                 return f"{spelled_number(factor)} * ({self._text(value)})"
+            case Stopped(value=value):
+                return f"stop({self._text(value)})"
             case Total(terms=terms):
                 return " + ".join(f"({self._text(term)})" for term in terms)
             case Gained(node=node, value=value):

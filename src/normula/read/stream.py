@@ -9,6 +9,7 @@ least one learned product, or a mixer. So neither a GELU written out (x + 0.0447
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from normula.read.graph import Graph
@@ -43,12 +44,15 @@ class Residual:
     inner: list[int] = field(default_factory=list)
 
 
-def terms_of(graph: Graph, number: int) -> tuple[Term, ...]:
-    """The terms of a sum; a sum inside that nothing else reads is written out."""
+def terms_of(graph: Graph, number: int, whole: Set[int] = frozenset()) -> tuple[Term, ...]:
+    """The terms of a sum; a sum inside that nothing else reads is written out, unless it is one of those left whole."""
     found: list[Term] = []
 
     def visit(node: int, sign: float, top: bool) -> None:
         one = graph[node]
+        if node in whole and not top:
+            found.append(Term(node, sign))
+            return
         if one.kind == "view" and not top and len(graph.users[node]) == 1 and _leads_to_sum(graph, node):
             visit(one.inputs[0], sign, False)
             return
@@ -93,7 +97,7 @@ def residuals(graph: Graph) -> tuple[dict[int, Residual], frozenset[int]]:
 
     Also the sums that skip whole layers.
     """
-    sums = _sums(graph)
+    sums = sums_of(graph)
     chains = {node: [_chain(graph, term.node) for term in terms] for node, terms in sums.items()}
     wanted = [one for several in chains.values() for chain in several for one in chain if len(graph.users[one]) > 1]
     marks = {one: place for place, one in enumerate(dict.fromkeys([*wanted, *sums]))}
@@ -162,8 +166,8 @@ def _laid_out(graph: Graph, number: int) -> list[int]:
     return found
 
 
-def _sums(graph: Graph) -> dict[int, tuple[Term, ...]]:
-    """The sums of two or more values, each with its terms; a sum inside another is not listed."""
+def sums_of(graph: Graph, whole: Set[int] = frozenset()) -> dict[int, tuple[Term, ...]]:
+    """The sums of two or more values, each with its terms; a sum inside another is not listed, unless left whole."""
     inside: set[int] = set()
     sums: dict[int, tuple[Term, ...]] = {}
     for number in range(len(graph) - 1, -1, -1):
@@ -172,7 +176,7 @@ def _sums(graph: Graph) -> dict[int, tuple[Term, ...]]:
             continue
         if not node.dtype.startswith(("float", "bfloat")):
             continue
-        terms = terms_of(graph, number)
+        terms = terms_of(graph, number, whole)
         inside |= _inside(graph, number, terms)
         if len(terms) > 1 and sum(graph.number(term.node) is None for term in terms) > 1:
             sums[number] = terms

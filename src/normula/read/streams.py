@@ -6,45 +6,25 @@ that begins with what was not read, make the layers around them unknown.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Collection, Sequence
 from itertools import pairwise
 
-from normula.read.chain import Chain, Event, chains
+from normula.read.chain import Chain, Event, chains, nodes_of
 from normula.read.edges import embed_norms, final_norms
 from normula.read.expression import Applied, Normed, Unknown, walk
+from normula.read.found import ReadChain, ReadLayer
 from normula.read.graph import Graph
 from normula.read.layers import Layer, Layers, layers
 from normula.read.norms import with_norms
+from normula.read.several import several
 from normula.read.spell import Spelling
 from normula.read.stream import residuals
 from normula.read.strip import step_down
 from normula.read.sublayers import scores_of
-from normula.read.transitions import connected
+from normula.read.transitions import connected, stands_beside
 from normula.record.program import Program
-from normula.record.reading import UNKNOWN, Proof
-
-
-@dataclass(slots=True)
-class ReadLayer:
-    """A layer on its way to a reading."""
-
-    layer: Layer
-    spelling: Spelling
-    text: str
-    seen: str
-    proof: Proof = "not replayed"
-
-
-@dataclass(slots=True)
-class ReadChain:
-    """A stream on its way to a reading."""
-
-    cut: Layers
-    layers: list[ReadLayer]
-    embed: tuple[int, ...]
-    final: tuple[int, ...]
-    stages: list[list[ReadLayer]] = field(default_factory=list)
+from normula.record.reading import UNKNOWN
 
 
 def analysed(program: Program) -> tuple[Graph, list[ReadChain]]:
@@ -54,28 +34,60 @@ def analysed(program: Program) -> tuple[Graph, list[ReadChain]]:
     sums, skips = residuals(graph)
     kinds: set[int] = set()
     found = chains(graph, sums, skips)
-    for chain in _without_heads(graph, connected(graph, _stacks(graph, found), sums, skips)):
+    stacks = _without_heads(graph, connected(graph, _stacks(graph, found), sums, skips))
+    for chain in stacks:
         cut = layers(graph, chain, frozenset(kinds))
         kinds |= {program.calls[layer.call].kind for layer in cut.layers if layer.call >= 0 and len(cut.layers) > 1}
-        read = [_not_understood(graph, event) for event in cut.before if _replaces(event)]
+        read = [_outside(graph, event, cut) for event in cut.before if _replaces(event)]
         for layer in cut.layers:
             spelling = Spelling(graph, layer.events)
             read.append(ReadLayer(layer, spelling, spelling.text, spelling.seen))
         for one, after in pairwise(read):
             if _is_unknown(one.layer.events[-1]) and after.text != UNKNOWN:
                 after.text, after.seen = UNKNOWN, one.seen
-        if _starts_inside(graph, cut):
+        if _starts_inside(graph, cut, {one.last for one in found}):
             first = read[-len(cut.layers)]
             first.text, first.seen = UNKNOWN, "a layer that begins with what is not understood"
+        if _is_bent_conv(graph, chain):
+            for one in read:
+                one.text, one.seen = UNKNOWN, "the stream itself goes through a nonlinearity after a sum"
         if _is_joined(graph, chain):
             for one in read:
                 one.text, one.seen = UNKNOWN, "another stream is added to this one after the last layer"
         earlier = {part.norm for one in result for event in events_of(one) for part in _norms_of(event)}
         embed = tuple(norm for norm in embed_norms(graph, cut) if norm not in earlier)
         result.append(ReadChain(cut, read, embed, final_norms(graph, cut)))
+    inside = {
+        part.norm for one in result for layer in one.layers for event in layer.layer.events for part in _norms_of(event)
+    }
+    for stream in result:
+        stream.final = tuple(norm for norm in stream.final if norm not in inside)
     _cover(graph, result, found)
     _distrust_fragments(result)
+    if any(layer.text == UNKNOWN for one in result for layer in one.layers):
+        together = several(graph, sums)
+        if together and _covers(graph, together, stacks):
+            _cover(graph, together, ())
+            return graph, together
     return graph, result
+
+
+def _covers(graph: Graph, found: Sequence[ReadChain], stacks: Sequence[Chain]) -> bool:
+    """Whether all that the sublayers of some chains multiply by is in the layers that were found."""
+    inside = {
+        node
+        for one in found
+        for layer in one.layers
+        for event in layer.layer.events
+        for part in sublayers_of(event)
+        for node in part.nodes
+    }
+    return all(
+        node in inside or not graph.is_mixing(node)
+        for chain in stacks
+        for part in _applied(chain)
+        for node in part.nodes
+    )
 
 
 def _distrust_fragments(found: list[ReadChain]) -> None:
@@ -112,11 +124,25 @@ def _not_understood(graph: Graph, event: Event, seen: str = "") -> ReadLayer:
     return ReadLayer(Layer((event,), graph.path(event.node)), spelling, UNKNOWN, seen)
 
 
-def _starts_inside(graph: Graph, cut: Layers) -> bool:
+def _outside(graph: Graph, event: Event, cut: Layers) -> ReadLayer:
+    """A step without a skip before the first layer: a layer if it attends, or is a block of their list."""
+    kinds = {part.kind for part in sublayers_of(event)}
+    spelling = Spelling(graph, [event])
+    is_block = kinds == {"conv"} and stands_beside(graph, event, cut.layers[0].path)
+    if spelling.text == UNKNOWN or not (kinds & {"attn", "cross"} or is_block):
+        return _not_understood(graph, event)
+    scopes = [graph.calls(node) for node in nodes_of(graph, event)]
+    call = max(call for call in scopes[0] if all(call in scope for scope in scopes))
+    return ReadLayer(Layer((event,), graph.program.calls[call].path), spelling, spelling.text, "")
+
+
+def _starts_inside(graph: Graph, cut: Layers, ends: Collection[int]) -> bool:
     """Whether the first layer's module does something to the stream before its first sum that was not read."""
     first = cut.layers[0]
     start = first.events[0].base
-    whole = first.call <= 0 or graph.kind(start) in ("input", "parameter", "constant", "lookup", "norm")
+    whole = (
+        first.call <= 0 or start in ends or graph.kind(start) in ("input", "parameter", "constant", "lookup", "norm")
+    )
     return not whole and len(cut.layers) > 1 and first.call in graph.calls(start)
 
 
@@ -143,12 +169,12 @@ def _cover(graph: Graph, found: list[ReadChain], chains: Sequence[Chain]) -> Non
     covered = {one for chain in chains for part in _applied(chain) for one in part.nodes}
     events = [event for one in found for event in events_of(one)]
     covered |= {one for event in events for part in sublayers_of(event) for one in part.nodes}
-    last = max((one.layers[-1].layer.events[-1].node for one in found), default=len(graph))
+    feeding = _made_from(graph, [event.node for event in events]) if found else set(range(len(graph)))
     layers = [layer for one in found for layer in one.layers]
     for node in range(len(graph)):
         if not graph.alive[node] or node in covered or not _attends(graph, node):
             continue
-        if node > last and _asks_itself(graph, node):
+        if node not in feeding and _asks_itself(graph, node):
             continue
         seen = f"attention outside of any residual sum, in {graph.path(node) or 'the model'}"
         holder = next(
@@ -163,19 +189,46 @@ def _cover(graph: Graph, found: list[ReadChain], chains: Sequence[Chain]) -> Non
             found[-1].layers.append(_not_understood(graph, event, seen))
 
 
+def _made_from(graph: Graph, nodes: Sequence[int]) -> set[int]:
+    """The nodes that some are made from, with themselves."""
+    found, stack = set(nodes), list(nodes)
+    while stack:
+        for one in graph.inputs(stack.pop()):
+            if one not in found:
+                found.add(one)
+                stack.append(one)
+    return found
+
+
 def _stacks(graph: Graph, found: Sequence[Chain]) -> list[Chain]:
     """The chains that may be layers: no stem with bent sums, no second group of tokens, no tail of convolutions."""
     kinds = [{part.kind for part in _applied(chain)} for chain in found]
     last = max((place for place, one in enumerate(kinds) if one - {"conv", "ssm"}), default=len(found))
     weights = [_weights(graph, chain) for chain in found]
+    bent: list[Chain] = []
     result: list[Chain] = []
     for place, chain in enumerate(found[: last + 1]):
-        is_bent = kinds[place] == {"conv"} and all(_is_bent(graph, event.node) for event in chain.events)
         is_second = any(weights[place] <= other for at, other in enumerate(weights) if at != place)
         is_decomposed = kinds[place] == {"pool"} and len(chain.events) == 1
-        if not (is_bent or is_decomposed or (is_second and weights[place])):
+        if _is_bent_conv(graph, chain):
+            bent.append(chain)
+        elif not (is_decomposed or (is_second and weights[place])):
             result.append(chain)
-    return result
+    patterns = {_pattern(graph, chain) for chain in result} - {""}
+    result += [chain for chain in bent if _pattern(graph, chain) in patterns]
+    return sorted(result, key=found.index)
+
+
+def _pattern(graph: Graph, chain: Chain) -> str:
+    """The path of a chain's layers whatever their numbers; empty where they have none."""
+    path = layers(graph, chain).layers[0].path
+    return re.sub(r"\b\d+\b", "#", path) if path.rpartition(".")[2].isdigit() else ""
+
+
+def _is_bent_conv(graph: Graph, chain: Chain) -> bool:
+    """Whether a chain is of convolutions, as in a ResNet: only a nonlinearity reads each of its values."""
+    words = {part.kind for part in _applied(chain)}
+    return words == {"conv"} and all(_is_bent(graph, event.node) for event in chain.events)
 
 
 def _without_heads(graph: Graph, found: Sequence[Chain]) -> list[Chain]:

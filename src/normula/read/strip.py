@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 from normula.read.graph import Graph
 from normula.read.norms import is_norm
 
-How: TypeAlias = Literal["view", "number", "gain", "norm", "shift", "batchnorm"]
+How: TypeAlias = Literal["view", "stop", "number", "gain", "norm", "shift", "batchnorm"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +33,8 @@ def step_down(graph: Graph, number: int) -> Step | None:
     node = graph[number]
     inputs = node.inputs
     match node.kind:
+        case "view" if node.attrs.get("name") == "detach":
+            return Step("stop", inputs[0])
         case "view" | "gather":
             return Step("view", inputs[0])
         case "neg":

@@ -14,11 +14,16 @@ _STRAIGHT: Final = frozenset(("cos", "sin", "abs", "sign", "floor", "ceil", "rou
 
 
 def kind_of(graph: Graph, entry: int, nodes: tuple[int, ...]) -> str | None:
-    """The word of the sublayer that these nodes are; None where they are none."""
+    """The word of the sublayer that these nodes are; None where they are none, or where it could be another.
+
+    What an operator of somebody's own computes is not seen: only attention beside it is what it is.
+    """
     inside = {entry, *nodes}
     attention = _attention(graph, inside)
     if attention is not None:
         return attention
+    if any(_is_unseen(graph, one) for one in nodes):
+        return None
     products = [one for one in nodes if graph.is_product(one)]
     kinds = {graph.kind(one) for one in nodes}
     if "fft" in kinds and len(products) > 2:
@@ -39,6 +44,16 @@ def kind_of(graph: Graph, entry: int, nodes: tuple[int, ...]) -> str | None:
     if "pool" in kinds or any(graph.kind(one) == "reduce" for one in nodes):
         return "pool"
     return None
+
+
+def _is_unseen(graph: Graph, number: int) -> bool:
+    """Whether an operator is not known; a further result of one that is, such as the places of a topk, is no step."""
+    node = graph[number]
+    return node.kind == "opaque" and not (
+        len(node.inputs) == 1
+        and graph.kind(node.inputs[0]) != "opaque"
+        and node.attrs.get("name", "").rpartition(" ")[2].isdigit()
+    )
 
 
 def is_complete(graph: Graph, nodes: list[int]) -> bool:

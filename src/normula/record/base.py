@@ -45,9 +45,16 @@ def environment(*packages: str, device: str = "cpu") -> Environment:
     return Environment(versions=versions, python=platform.python_version(), machine=machine, device=device)
 
 
+class Live:
+    """What a record holds only where it was made: it is written as null, and nothing of it comes back."""
+
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        return type(None), ()
+
+
 def to_dict(record: Any) -> Any:
     """A record as plain lists, dictionaries, texts and numbers; `nan`, `inf` and `-inf` become texts."""
-    return _named(msgspec.to_builtins(record))
+    return _named(msgspec.to_builtins(record, enc_hook=_null))
 
 
 def to_json(record: Any) -> str:
@@ -76,6 +83,11 @@ def from_json(kind: type[R], text: str) -> R:
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"this is not JSON: {error}") from None
     return from_dict(kind, data)
+
+
+def _null(value: Any) -> None:
+    if not isinstance(value, Live):
+        raise TypeError(f"a record holds no {type(value).__name__}")
 
 
 def _named(data: Any) -> Any:

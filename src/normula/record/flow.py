@@ -27,6 +27,9 @@ class StepFlow:
         token_cosine: mean cosine between the tokens of a sequence, after the step; nan for one token.
         step_cosine: mean cosine between a token before and after the step.
         largest: largest absolute value of the stream after the step.
+        centred_cosine: `token_cosine` without each token's own mean over D, which a LayerNorm removes.
+        swallowed: share of the numbers in the branch, other than 0, that are less than half of a bfloat16 spacing at
+            what they are added to: in a stream of that type, the sum would not change.
     """
 
     layer: int
@@ -40,6 +43,8 @@ class StepFlow:
     token_cosine: float
     step_cosine: float
     largest: float
+    centred_cosine: float = math.nan
+    swallowed: float = math.nan
 
     @property
     def ratio(self) -> float:
@@ -54,6 +59,42 @@ class WeightFlow:
     name: str
     norm: float
     gradient: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decay:
+    """The weight decay of a parameter that should keep its size: a norm gain, a norm bias or a residual scale."""
+
+    name: str
+    role: str
+    decay: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NormFlow:
+    """What one norm read.
+
+    Attributes:
+        path: of its module.
+        kind: `layernorm`, `rmsnorm`, `l2norm`, `groupnorm`.
+        eps: what keeps its divisor from being 0.
+        tokens: how many it read, without those that are not finite.
+        constant: those of them in which there is nothing to divide: no deviation, or for an RMSNorm nothing but zeros.
+        offset: largest mean over D of a token, in its standard deviations.
+    """
+
+    path: str
+    kind: str
+    eps: float
+    tokens: int
+    constant: int
+    offset: float
+
+    @property
+    def amplification(self) -> float:
+        """What the gradient of a constant token is multiplied by."""
+        size = self.eps if self.kind == "l2norm" else math.sqrt(self.eps)
+        return 1 / size if size else math.inf
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +169,8 @@ class Flow:
         findings: what it shows; a `void` one comes first.
         reading: of a model that was read, as `Reading.to_dict` gives it; else empty.
         paths: of a model that was read, its layers' modules.
+        norms: of a model that was read, what each of its norms read.
+        decays: where an optimizer was given, the weight decay of each norm gain, norm bias and residual scale.
         identity: of a model that was read, how far the stream after a step is at most from a * before + branch,
             relative to its largest number; else nan.
     """
@@ -141,6 +184,8 @@ class Flow:
     environment: Environment
     reading: dict[str, Any] = field(default_factory=dict)
     paths: tuple[str, ...] = ()
+    norms: tuple[NormFlow, ...] = ()
+    decays: tuple[Decay, ...] = ()
     identity: float = math.nan
     schema: int = SCHEMA
 

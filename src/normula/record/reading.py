@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
 from typing import Any, Literal
 
-from normula.record.base import SCHEMA
+from normula.record.base import SCHEMA, Live
+from normula.record.flow import Flow
 
 UNKNOWN = "unknown"
 """The block of a stage that is not understood."""
@@ -67,6 +70,9 @@ class ReadStage:
         proof: whether the formula gave the model's own stream on real tensors.
         seen: what was seen, where the block is unknown.
         paths: of the layers.
+        streams: what each stream beside x starts as, such as `d = x`; nothing after the sign where that is not known.
+        closing: what comes out of several streams after the last layer, such as `x + norm(d)`; empty for one stream,
+            and where it was not proved.
     """
 
     where: str
@@ -77,6 +83,8 @@ class ReadStage:
     proof: Proof = "not replayed"
     seen: str = ""
     paths: tuple[str, ...] = ()
+    streams: tuple[str, ...] = ()
+    closing: str = ""
 
     @property
     def known(self) -> bool:
@@ -90,6 +98,20 @@ class ReadFinding:
     code: str
     evidence: str
     remedy: str
+
+
+class Ran(Live):
+    """What was read, and can run again.
+
+    Attributes:
+        model, args, kwargs: of the call that was read.
+        is_twin: whether this is a smaller model of the same structure, as the one that was read holds no weights.
+    """
+
+    __slots__ = ("args", "is_twin", "kwargs", "model")
+
+    def __init__(self, model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, is_twin: bool = False) -> None:
+        self.model, self.args, self.kwargs, self.is_twin = model, tuple(args), dict(kwargs), is_twin
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +128,7 @@ class Reading:
         norms, sublayers: all of them.
         findings: what a reader should know.
         fused: whether an ordinary forward would take a fused path that hides the modules; it was switched off here.
+        ran: a `Ran`, where this reading was made here; None for one from a file.
     """
 
     stages: tuple[ReadStage, ...]
@@ -119,6 +142,27 @@ class Reading:
     findings: tuple[ReadFinding, ...]
     fused: bool = False
     schema: int = SCHEMA
+    ran: Any = field(default=None, compare=False, repr=False)
+
+    def flow(self, *args: Any, **options: Any) -> Flow:
+        """Measure what was read, at the weights that it has now: the stream, its branches, its gradients, by depth.
+
+            >>> import torch, normula as nm
+            >>> layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+            >>> reading = nm.read(layer, torch.randn(2, 5, 8))
+            >>> flow = reading.flow(loss=lambda output: output.square().mean())
+            >>> [step.name for step in flow.passes[0].steps]
+            ['attn', 'mlp']
+
+        Args:
+            args: of its forward; none for those that it was read with.
+            options: as `normula.flow` takes them: loss, probe, seeds, where, inputs, report.
+
+        Raises:
+            ValueError: the reading came from a file and has no model; an argument that cannot be.
+        """
+        found: Flow = import_module("normula.flow").flow(self, *args, **options)  # a room above this one
+        return found
 
     @property
     def embed_norm(self) -> bool:
@@ -146,6 +190,8 @@ class Reading:
                     "constants": list(stage.constants),
                     "proof": stage.proof,
                     "seen": stage.seen,
+                    "streams": list(stage.streams),
+                    "closing": stage.closing,
                 }
                 for stage in self.stages
             ],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from normula.record.flow import Pass
+from numpy.typing import NDArray
+
+from normula.record.flow import NormFlow, Pass, WeightFlow
 
 Term: TypeAlias = tuple[float, int]
 """A factor and the node that it multiplies."""
@@ -49,6 +52,17 @@ class LastNorm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NormSite:
+    """A norm: its module's path, its kind, the node that it reads, the axes of that, what it adds under the root."""
+
+    path: str
+    name: str
+    source: int
+    axes: tuple[int, ...]
+    eps: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stream:
     """One stream of a model that was read.
 
@@ -61,6 +75,8 @@ class Stream:
         width: how many features.
         unknown: the layers that are not understood, whose sublayers cannot be held.
         unknown_beyond: whether there are such layers in a stream that this one leads to.
+        centred: whether what reads the stream after its last step is a LayerNorm, which takes off each token's mean.
+        sites: all norms of the model.
     """
 
     start: int
@@ -71,6 +87,8 @@ class Stream:
     width: int
     unknown: tuple[int, ...]
     unknown_beyond: bool
+    centred: bool = False
+    sites: tuple[NormSite, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +100,9 @@ class StreamFlow:
         identity: largest difference between the stream and a * before + branch, relative to the largest number.
         tokens: whether tokens could be told from sequences; else there are no cosines.
         unseen: steps whose values or gradients autograd does not show, by their place.
-        unheld: whether some sublayer could not be held constant; else there are no gradients of the skip path.
+        unheld: whether some sublayer could not be held constant; then there are no gradients of the skip path.
+        own_rules: whether the model has rules of its own for gradients, which are not those of its forward.
+        norms: what each norm of the model read.
     """
 
     passes: tuple[Pass, ...]
@@ -90,3 +110,40 @@ class StreamFlow:
     tokens: bool
     unseen: tuple[int, ...]
     unheld: bool
+    own_rules: bool = False
+    norms: tuple[NormFlow, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """What a watched pass should show of a stream, by node.
+
+    Attributes:
+        values: the nodes whose values are wanted.
+        edges: those whose gradients are.
+        held: for the end of each sublayer, what flows into the operator that made it: no gradient goes into it in the
+            pass on the skip path alone.
+    """
+
+    values: frozenset[int]
+    edges: frozenset[int]
+    held: Mapping[int, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """What one probe gave.
+
+    Attributes:
+        loss: the number that was differentiated, where it is a loss; else nan.
+        gradients: of each node that was asked for; None where none came to it.
+        alone: the same, with the sublayers held.
+        output: norm of the gradient that the probe sends into what the model returned.
+        weights: the parameters.
+    """
+
+    loss: float
+    gradients: Mapping[int, NDArray[Any] | None]
+    alone: Mapping[int, NDArray[Any] | None]
+    output: float
+    weights: tuple[WeightFlow, ...]

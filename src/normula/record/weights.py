@@ -2,44 +2,36 @@
 
 from __future__ import annotations
 
-import json
 import os
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-KEY = "normula"
-"""Where the spec stands in the file's metadata."""
+from normula.record.checkpoint import open_checkpoint, write_checkpoint
+from normula.record.tensorfile import Stored, WeightsError
 
+__all__ = ["WeightsError", "array_of", "check_formula", "read_weights", "stored", "write_weights"]
 
-class WeightsError(ValueError):
-    """A file that is not what it should be, or of another formula."""
+KINDS = {
+    **{"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "bool": "BOOL"},
+    **{f"int{bits}": f"I{bits}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"U{bits}" for bits in (8, 16, 32, 64)},
+    **{"complex64": "C64", "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"},
+}
+"""The format's word for each dtype of NumPy, and of ml_dtypes."""
 
 
 def write_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any], about: Mapping[str, Any]) -> None:
     """Write arrays by name, and what is known about them; a file that was there is whole until the new one is.
 
     Args:
-        path: a file that ends in .safetensors.
+        path: a file that ends in .safetensors, or a folder.
         arrays: by the plan's names.
         about: plain data; for a stack its spec, under `spec`, and its formula, under `formula`.
     """
-    from safetensors.numpy import save_file
-
-    path = Path(path)
-    plain = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    os.close(handle)
-    try:
-        save_file(plain, name, metadata={KEY: json.dumps(about)})
-        os.replace(name, path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise
+    write_checkpoint(path, {name: stored(array) for name, array in arrays.items()}, about)
 
 
 def read_weights(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
@@ -49,19 +41,32 @@ def read_weights(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
         FileNotFoundError: there is no such file.
         WeightsError: it is no safetensors file, or carries no formula.
     """
-    from safetensors import SafetensorError, safe_open
-
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no file {os.fspath(path)}")
-    try:
-        with safe_open(path, framework="numpy") as file:
-            about = (file.metadata() or {}).get(KEY)
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (it is no mapping)
-    except SafetensorError as error:
-        raise WeightsError(f"{os.fspath(path)} is no safetensors file, or is cut short: {error}") from None
-    if about is None:
+    found = open_checkpoint(path)
+    if found.about is None or "formula" not in found.about:
         raise WeightsError(f"{os.fspath(path)} carries no formula; it was not written by normula")
-    return arrays, json.loads(about)
+    entries = found.entries
+    return {name: array_of(entries[name][1], found.bytes_of(name)) for name in entries}, found.about
+
+
+def stored(array: Any) -> Stored:
+    """An array to be written."""
+    plain = np.asarray(array)
+    kind = KINDS.get(plain.dtype.name)
+    if kind is None:
+        raise WeightsError(f"a safetensors file holds no arrays of dtype {plain.dtype}")
+
+    def read() -> Any:
+        return np.ascontiguousarray(plain).reshape(-1).view(np.uint8).data if plain.size else b""
+
+    return Stored(dtype=kind, shape=plain.shape, read=read)
+
+
+def array_of(entry: Any, held: memoryview) -> NDArray[Any]:
+    """An array over the bytes of a tensor."""
+    names = {kind: name for name, kind in KINDS.items()}
+    if entry.dtype not in names:
+        raise WeightsError(f"NumPy has no dtype for {entry.dtype}")
+    return np.frombuffer(held, dtype=_dtype(names[entry.dtype])).reshape(entry.shape)
 
 
 def check_formula(found: str, wanted: str, where: str) -> None:
@@ -75,3 +80,12 @@ def check_formula(found: str, wanted: str, where: str) -> None:
             f"the weights in {where} are of {found} and this model is {wanted}; where the shapes fit, the function "
             "would be another one. Pass allow=True to load them all the same"
         )
+
+
+def _dtype(name: str) -> Any:
+    try:
+        return np.dtype(name)
+    except TypeError:
+        import ml_dtypes
+
+        return np.dtype(getattr(ml_dtypes, name))

@@ -17,7 +17,7 @@ class Line:
     """A line of a chart.
 
     Args:
-        label: stands at its end.
+        label: stands at its end; nothing for one that needs no name.
         x, y: its points; what is not finite is left out.
         low, high: of its band; empty for none.
         colour: by its name in the theme.
@@ -55,6 +55,7 @@ class Chart:
         references: values of y with a line across, and what they are.
         y_scale: None for one that holds all lines.
         notes: what the lines cannot show.
+        hover: whether each point tells its value where there is a pointer.
     """
 
     title: str
@@ -66,6 +67,7 @@ class Chart:
     references: Sequence[tuple[float, str]] = ()
     y_scale: Scale | None = None
     notes: Sequence[str] = ()
+    hover: bool = False
 
     @property
     def scale(self) -> Scale:

@@ -39,8 +39,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise _refusal(path, error) from None
 
 
-def write(text: str, path: str | os.PathLike[str]) -> None:
-    """Write a text as UTF-8: into a file beside it first, which then takes its place.
+def write(what: str | bytes, path: str | os.PathLike[str]) -> None:
+    """Write bytes, or a text as UTF-8: into a file beside it first, which then takes its place.
 
     Whoever reads the path sees the old file or the new one, never half of one; what goes wrong leaves the old one.
     A device or a pipe, such as /dev/stdout, is written to directly.
@@ -48,7 +48,8 @@ def write(text: str, path: str | os.PathLike[str]) -> None:
     Raises:
         ValueError: it cannot be written; the message says why and what to do.
     """
-    data = text.encode(errors="backslashreplace")  # a name from a command line may hold bytes that are no UTF-8
+    # a name from a command line may hold bytes that are no UTF-8
+    data = what if isinstance(what, bytes) else what.encode(errors="backslashreplace")
     try:
         target = _target(path)
         if _is_special(target):

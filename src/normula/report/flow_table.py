@@ -22,7 +22,8 @@ def print_flow(flow: Flow, console: Console) -> None:
         _print_findings(flow, console)
         return
     for step in dict.fromkeys((flow.training_steps[0], flow.training_steps[-1])):
-        console.print(_steps(flow.at(step), f"training step {step}", flow.void))
+        title = f"training step {step}" if flow.spec else ""
+        console.print(_steps(flow.at(step), title, flow.void))
     if len(flow.training_steps) > 1:
         console.print(_course(flow))
     _print_findings(flow, console)
@@ -45,10 +46,12 @@ def _print_findings(flow: Flow, console: Console) -> None:
     for finding in flow.findings:
         text = finding.text.removeprefix("Void: ")
         console.print(f"{marks[finding.weight]} {text}", highlight=False, markup=False)
+    for read in flow.reading.get("findings", ()):
+        console.print(f"! Read: {read['evidence']}. To do: {read['remedy']}.", highlight=False, markup=False)
 
 
 def _steps(passes: Sequence[Pass], title: str, void: bool) -> Table:
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     gradient = "gradient (void)" if void else "gradient"
     for name in ("layer", "step"):
         table.add_column(name)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from normula.report.canvas import FONT, WIDTH, canvas, finish, text, text_width
+from normula.report.canvas import FONT, WIDTH, End, T, canvas, finish, text, text_width
 from normula.report.chart import Chart, Line
 from normula.report.scale import Scale, scale, spread
-from normula.report.svg import CLASS, PAINTS
-from normula.report.words import tick
+from normula.report.svg import CLASS, PAINTS, Hover
+from normula.report.words import number, plain, tick
 
 # All lengths are in pixels.
 _HEIGHT: Final = 236
@@ -26,7 +26,12 @@ _LABEL: Final = 13
 
 def line_chart(chart: Chart, key: str) -> str:
     """The chart as SVG; `key` is a word that no other chart of the page has."""
-    labels = [_end_label(line) for line in chart.lines] + [label for _, label in chart.references]
+    return drawn_lines(chart, key, finish)
+
+
+def drawn_lines(chart: Chart, key: str, end: End[T]) -> T:
+    """The chart, drawn; `end` makes of the figure what is wanted."""
+    labels = [_end_label(line) for line in chart.lines if line.label] + [label for _, label in chart.references]
     height = max(_HEIGHT, _LABEL * len(labels) + _TOP + _BOTTOM)
     right = min(max(map(text_width, labels), default=0) + 22, WIDTH / 2)
     with canvas(height, key) as figure:
@@ -40,7 +45,19 @@ def line_chart(chart: Chart, key: str) -> str:
         text(figure, 1, height - 12, chart.y_label, "soft")
         text(figure, (_LEFT + WIDTH - right) / 2, 5, chart.x_label, "soft", ha="center")
         kind = f"{chart.y_label} against {chart.x_label}{', logarithmic axis' if chart.log else ''}."
-        return finish(figure, key, chart.title, " ".join(("Line chart:", kind, chart.seen, *chart.notes)))
+        description = " ".join(("Line chart:", kind, chart.seen, *chart.notes))
+        return end(figure, key, chart.title, description, list(_hovers(axes, chart)) if chart.hover else ())
+
+
+def _hovers(axes: Axes, chart: Chart) -> Iterator[Hover]:
+    """A place for each point of the lines that have a name."""
+    limits = axes.get_window_extent()
+    for line in chart.lines:
+        for x, y in zip(line.x, line.y, strict=True) if line.label else ():
+            at = axes.transData.transform((x, chart.scale.place(y)))
+            if all(map(math.isfinite, at)) and limits.ymin <= at[1] <= limits.ymax:
+                words = f"{line.label}, {chart.x_label} {tick(x)}: {number(y)}"
+                yield Hover(float(at[0]) - 4, float(at[1]) - 4, 8, 8, plain(words))
 
 
 def _set_axes(axes: Axes, chart: Chart) -> None:
@@ -102,7 +119,7 @@ def _label_ends(figure: Figure, axes: Axes, chart: Chart) -> None:
     for line in chart.lines:
         y = [chart.scale.place(value) for value in line.y]
         last = _last(y)
-        if last is not None:
+        if last is not None and line.label:
             arrow = " ↑" if y[last] > high else " ↓" if y[last] < low else ""
             ends.append((line.x[last], min(max(y[last], low), high), _end_label(line) + arrow, line.colour))
     right = axes.get_xlim()[1]

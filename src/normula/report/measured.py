@@ -7,7 +7,7 @@ import shlex
 from typing import Any, Final
 
 from normula.catalog import placement
-from normula.record import Comparison, Contestant
+from normula.record import Comparison, Contestant, Race
 from normula.report.words import init_words, nats
 
 LABELS: Final = {
@@ -33,18 +33,28 @@ LABELS: Final = {
 
 def settings_rows(comparison: Comparison) -> list[tuple[str, str]]:
     """What was asked for, what it was trained on and where it ran, as pairs of a label and a value."""
-    settings, data, where = comparison.settings, comparison.data, comparison.environment
-    rows = [(LABELS[name], _value(name, settings[name])) for name in LABELS if name in settings]
-    rows.append(("data", f"{data.get('name', 'not recorded')}, SHA-256 {data.get('digest', 'not recorded')}…"))
+    settings = comparison.settings
+    return [
+        *((LABELS[name], value_words(name, settings[name])) for name in LABELS if name in settings),
+        *made_rows(comparison),
+    ]
+
+
+def made_rows(record: Comparison | Race) -> list[tuple[str, str]]:
+    """Data, versions, machine and time of what was trained."""
+    data, where = record.data, record.environment
+    rows = [("data", f"{data.get('name', 'not recorded')}, SHA-256 {data.get('digest', 'not recorded')}…")]
     stuck = data.get("stuck_loss")
     if isinstance(stuck, int | float) and math.isfinite(stuck):
-        rows.append(("loss of the byte frequencies alone", f"{nats(stuck)} nats"))
+        rows.append(
+            (f"loss of the {'byte ' if isinstance(record, Comparison) else ''}frequencies alone", f"{nats(stuck)} nats")
+        )
     rows.append(("versions", ", ".join([f"Python {where.python}", *(f"{k} {v}" for k, v in where.versions.items())])))
     rows.append(("machine", f"{where.machine}, {where.device}"))
-    rows.append(("runs", f"{len(comparison.trials)} of {comparison.planned} finished"))
-    training = sum(trial.seconds for trial in comparison.trials)
-    rows.append(("time", f"{comparison.seconds:.0f} s in all; {training:.0f} s of training, summed over the runs"))
-    rows.append(("record", f"schema {comparison.schema}"))
+    rows.append(("runs", f"{len(record.trials)} of {record.planned} finished"))
+    training = sum(trial.seconds for trial in record.trials)
+    rows.append(("time", f"{record.seconds:.0f} s in all; {training:.0f} s of training, summed over the runs"))
+    rows.append(("record", f"schema {record.schema}"))
     return rows
 
 
@@ -58,7 +68,7 @@ def command(comparison: Comparison) -> str | None:
         value = comparison.settings.get(name)
         if value is not None:
             values = value if isinstance(value, list | tuple) else [value]
-            words += [f"--{name.replace('_', '-')}", *(_plain(part) for part in values)]
+            words += [f"--{name.replace('_', '-')}", *(typed(part) for part in values)]
     return shlex.join(words)
 
 
@@ -78,11 +88,13 @@ def _without_name(placed: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in placed.items() if key != "name"}
 
 
-def _value(name: str, value: Any) -> str:
+def value_words(name: str, value: Any) -> str:
+    """A setting's value or values."""
     if isinstance(value, list | tuple):
-        return ", ".join(_value(name, part) for part in value)
-    return init_words(str(value)) if name == "init" else _plain(value)
+        return ", ".join(value_words(name, part) for part in value)
+    return init_words(str(value)) if name == "init" else typed(value)
 
 
-def _plain(value: Any) -> str:
+def typed(value: Any) -> str:
+    """As it is typed: short, and read again as the same where it has six digits or fewer."""
     return f"{value:g}" if isinstance(value, float) else str(value)

@@ -37,7 +37,7 @@ def page(comparison: Comparison, *, command: str | None = None) -> str:
     contestants, runs = shown(comparison.contestants), grid(comparison)
     flows = {flow.name: flow for flow in comparison.flows if flow.passes}
     pairs = [(one, flows[one.name]) for one in contestants if one.name in flows]
-    bars = training.share_bars(comparison)
+    bars = training.share_bars(comparison.shares)
     return (
         templates()
         .get_template("comparison.html.j2")

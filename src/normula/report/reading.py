@@ -1,17 +1,11 @@
-"""A reading shown: in the terminal, and as an offline page with its drawings."""
+"""A reading shown in the terminal, and how its parts are said."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from markupsafe import Markup
 from rich.console import Console
 from rich.padding import Padding
 
-from normula.formula import Formula
-from normula.record.reading import Reading, ReadNorm, ReadStage
-from normula.report.page import templates
-from normula.report.svg import drawing_svg
+from normula.record.reading import Reading
 
 PROOFS = {
     "replayed": "proved: replayed on real tensors",
@@ -37,7 +31,7 @@ def print_reading(reading: Reading, title: str, console: Console) -> None:
         if stage.seen:
             say(f"seen: {stage.seen}", 4)
     if reading.stages:
-        say(f"norm {reading.norm}{_eps(reading)}   inside sublayers: {', '.join(reading.inner) or 'nothing'}", 2)
+        say(f"norm {norm_line(reading)}   inside sublayers: {', '.join(reading.inner) or 'nothing'}", 2)
     for finding in reading.findings:
         say(f"! {finding.evidence}", 2)
         say(finding.remedy, 4)
@@ -48,38 +42,15 @@ def stage_line(reading: Reading, place: int) -> str:
     stage = reading.stages[place]
     parts = [", ".join(stage.names) or ("no known name" if stage.known else "not understood")]
     parts += [f"embedding norm {_yes(reading.embed_norms[place])}", f"final norm {_yes(reading.final_norms[place])}"]
+    parts += [f"streams {', '.join(stage.streams)}"] if stage.streams else []
+    parts += [f"at the end {stage.closing}"] if stage.closing else []
     parts += [f"constants {', '.join(f'{one:g}' for one in stage.constants)}"] if stage.constants else []
     return " · ".join([*parts, *([PROOFS.get(stage.proof, stage.proof)] if stage.known else [])])
 
 
-def reading_page(reading: Reading, title: str, note: str = "") -> str:
-    """The page of a reading: it needs no network and no script."""
-    return (
-        templates()
-        .get_template("reading.html.j2")
-        .render(
-            reading=reading,
-            title=title,
-            note=note,
-            stages=[(stage, stage_line(reading, place), _drawing(stage)) for place, stage in enumerate(reading.stages)],
-            norms=_norm_rows(reading.norms),
-            eps=_eps(reading),
-        )
-    )
-
-
-def _drawing(stage: ReadStage) -> Markup | None:
-    """A drawing of a stage's formula, where it is known."""
-    found = drawing_svg(Formula(stage.block).svg()) if stage.known else None
-    return None if found is None else Markup(found)  # checked element by element there
-
-
-def _norm_rows(norms: Sequence[ReadNorm]) -> list[tuple[str, str, str, float, int]]:
-    return [(one.path or "(the model itself)", one.site, one.kind, one.eps, one.calls) for one in norms]
-
-
-def _eps(reading: Reading) -> str:
-    return "" if reading.eps is None else f", epsilon {reading.eps:g}"
+def norm_line(reading: Reading) -> str:
+    """The kind of the norms on the stream, with their epsilon."""
+    return reading.norm if reading.eps is None else f"{reading.norm}, epsilon {reading.eps:g}"
 
 
 def _yes(value: bool) -> str:

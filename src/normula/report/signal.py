@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from normula.record import Flow, StepFlow
 from normula.report.chart import DASHES, Chart, Line, shared
@@ -52,7 +53,20 @@ COSINE = Quantity(
 Pair = tuple[Shown, Flow]
 
 
-def at_start(pairs: Sequence[Pair]) -> list[Chart]:
+class Looks(Protocol):
+    """How what was measured looks in every chart; without a label, where it is alone."""
+
+    @property
+    def label(self) -> str: ...
+
+    @property
+    def colour(self) -> str: ...
+
+    @property
+    def marker(self) -> str: ...
+
+
+def at_start(pairs: Sequence[tuple[Looks, Flow]]) -> list[Chart]:
     """All placements, a panel for each quantity; sublayers, and the skip's part of a gradient, told apart by dashes."""
     charts = []
     for quantity in (RMS, RATIO, GRADIENT, COSINE):
@@ -62,14 +76,16 @@ def at_start(pairs: Sequence[Pair]) -> list[Chart]:
     return charts
 
 
-def _lines_at_start(one: Shown, flow: Flow, quantity: Quantity) -> list[Line]:
+def _lines_at_start(one: Looks, flow: Flow, quantity: Quantity) -> list[Line]:
     if quantity.apart:
         names = dict.fromkeys(step.name for part in flow.passes[:1] for step in part.steps)
-        parts: list[tuple[str, Quantity, str | None]] = [(f"{one.label} {name}", quantity, name) for name in names]
+        parts: list[tuple[str, Quantity, str | None]] = [
+            (f"{one.label} {name}".strip(), quantity, name) for name in names
+        ]
     elif quantity is GRADIENT:
-        parts = [(one.label, GRADIENT, None), (f"{one.label} skip", SKIP, None)]
+        parts = [(one.label or "whole", GRADIENT, None), (f"{one.label} skip".strip(), SKIP, None)]
     else:
-        parts = [(one.label, quantity, None)]
+        parts = [(one.label or "x", quantity, None)]
     looks = Line(label="", x=(), y=(), colour=one.colour, marker=one.marker)
     return [
         _line(flow, part, flow.training_steps[0], replace(looks, label=label, dash=DASHES[i % len(DASHES)]), only=only)
@@ -131,7 +147,7 @@ def _chart(title: str, quantity: Quantity, lines: Sequence[Line], place: int | N
 def _from_to(line: Line, quantity: Quantity) -> str:
     """Signals run from the input to the output, gradients the other way."""
     first, last = (line.y[-1], line.y[0]) if quantity.before else (line.y[0], line.y[-1])
-    return f"{line.label} from {number(first)} to {number(last)}"
+    return f"{line.label} from {number(first)} to {number(last)}".strip()
 
 
 def _line(flow: Flow, quantity: Quantity, training_step: int, looks: Line, only: str | None = None) -> Line:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
 from xml.etree import ElementTree as ET
 
 from normula.report.theme import COLOURS
@@ -28,7 +28,17 @@ _ATTRIBUTES = re.compile(
 _LOADS = re.compile(r"url\s*\(|@import|expression|javascript|\\", re.IGNORECASE)
 
 
-def chart_svg(raw: str, key: str, title: str, description: str) -> str:
+class Hover(NamedTuple):
+    """A place of a chart that tells more: a rectangle in pixels, from the lower left, and what it tells."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    text: str
+
+
+def chart_svg(raw: str, key: str, title: str, description: str, hovers: Sequence[Hover] = ()) -> str:
     """Matplotlib's SVG for a page: colours as custom properties, the page's font, ids of its own, and a description."""
     root = ET.fromstring(raw)
     for part in root.iter():
@@ -53,6 +63,7 @@ def chart_svg(raw: str, key: str, title: str, description: str) -> str:
         "aria-labelledby": f"{key}-title",
         "aria-describedby": f"{key}-desc",
     }
+    root.extend(_hovered(one, float(root.attrib["viewBox"].split()[3])) for one in hovers)
     for place, (tag, text) in enumerate((("title", title), ("desc", description))):
         element = ET.Element(tag, {"id": f"{key}-{tag}"})
         element.text = text
@@ -79,6 +90,15 @@ def drawing_svg(text: str) -> str | None:
         if part.tag == "style" and "<" in (part.text or ""):
             return None
     return ET.tostring(root, encoding="unicode") if root.tag == "svg" else None
+
+
+def _hovered(one: Hover, height: float) -> ET.Element:
+    place = {"x": one.x, "y": height - one.y - one.height, "width": one.width, "height": one.height}
+    found = ET.Element(
+        "rect", {"fill": "none", "pointer-events": "all", **{name: f"{at:.1f}" for name, at in place.items()}}
+    )
+    ET.SubElement(found, "title").text = one.text
+    return found
 
 
 def _references(part: ET.Element) -> Iterable[str]:

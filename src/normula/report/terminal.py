@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from normula.flow.findings import NULL
 from normula.formula import Formula, FormulaError
-from normula.record import Comparison
+from normula.record import Comparison, Statement
 from normula.report.contestants import Shown, shown
 from normula.report.runs import Grid, grid
 from normula.report.words import listed, number, plain
@@ -42,7 +42,7 @@ def terminal(comparison: Comparison, console: Console) -> None:
     """
     contestants, runs = shown(comparison.contestants), grid(comparison)
     _drawings(contestants, console)
-    _verdict(comparison, console)
+    print_verdict(comparison.verdict, console)
     if comparison.trials:
         for table in (*_outcomes(contestants, runs, console.width), _best(contestants, runs)):
             console.print(table)
@@ -50,10 +50,10 @@ def terminal(comparison: Comparison, console: Console) -> None:
     else:
         console.print("No training run was finished.")
     for text in _voids(comparison, contestants):
-        console.print(_line(f"VOID  {text}", "bold"))
+        console.print(line_of(f"VOID  {text}", "bold"))
 
 
-def _line(text: str, style: str = "") -> Text:
+def line_of(text: str, style: str = "") -> Text:
     """Never read as markup: a verdict has brackets."""
     return Text(plain(text), style=style)
 
@@ -96,9 +96,10 @@ def _print_row(row: Sequence[Sequence[str]], console: Console) -> None:
     console.print()
 
 
-def _verdict(comparison: Comparison, console: Console) -> None:
-    for kind, title in _KINDS.items():
-        texts = [statement.text for statement in comparison.verdict if statement.kind == kind]
+def print_verdict(statements: Sequence[Statement], console: Console, kinds: Mapping[str, str] = _KINDS) -> None:
+    """Print what was found in words, kind by kind; each kind has a title, the headline none."""
+    for kind, title in kinds.items():
+        texts = [statement.text for statement in statements if statement.kind == kind]
         if texts and title:
             console.print(Text(title, style="bold"))
         for text in texts:
@@ -116,33 +117,36 @@ def _outcomes(contestants: Sequence[Shown], runs: Grid, width: int) -> Iterable[
     widest = max(len(text) for one in contestants for text in (one.label, *(cell.words for cell in cells[one.name])))
     each = max(1, (width - _POINT) // (widest + 2))
     for start in range(0, len(contestants), each):
-        table = _table("Outcomes" if start == 0 else "Outcomes, continued", ("weights", "warmup", "rate"))
+        table = table_of("Outcomes" if start == 0 else "Outcomes, continued", ("weights", "warmup", "rate"))
         part = contestants[start : start + each]
         for one in part:
-            table.add_column(_line(one.label))
+            table.add_column(line_of(one.label))
         for place, (init, warmup, lr) in enumerate(points):
             texts = [Text(cells[one.name][place].words, style=_STYLES[cells[one.name][place].worst]) for one in part]
-            table.add_row(_line(init), str(warmup), f"{lr:g}", *texts)
+            table.add_row(line_of(init), str(warmup), f"{lr:g}", *texts)
         yield table
 
 
 def _best(contestants: Sequence[Shown], runs: Grid) -> Table:
     """Each placement at its own best point."""
     names = ("weights", "placement", "loss [range over seeds]", "rate", "warmup", "outcome")
-    table = _table("Best losses, nats", names)
+    table = table_of("Best losses, nats", names)
     for init in runs.inits:
         for one in contestants:
             best = runs.best(one.name, init)
             if best is None:
-                table.add_row(_line(init), _line(one.label), "none finite", "", "", "")
+                table.add_row(line_of(init), line_of(one.label), "none finite", "", "", "")
                 continue
             first = best.trials[0]
             outcome = Text(best.words, style=_STYLES[best.worst])
-            table.add_row(_line(init), _line(one.label), Text(best.loss), f"{first.lr:g}", str(first.warmup), outcome)
+            table.add_row(
+                line_of(init), line_of(one.label), Text(best.loss), f"{first.lr:g}", str(first.warmup), outcome
+            )
     return table
 
 
-def _table(title: str, names: Iterable[str]) -> Table:
+def table_of(title: str, names: Iterable[str]) -> Table:
+    """A table with these columns, without rows yet."""
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for name in names:
         table.add_column(name, justify="right" if name in ("rate", "warmup") else "left")

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from normula.record import Comparison
+from normula.record import Share
 from normula.report.chart import DASHES, Bar, Chart, Line
 from normula.report.contestants import Shown
 from normula.report.runs import Cell, Grid, curve, summary
@@ -75,7 +75,7 @@ def blocks(contestants: Sequence[Shown], runs: Grid) -> list[Block]:
     ]
 
 
-def share_bars(comparison: Comparison) -> list[Bar]:
+def share_bars(shares: Sequence[Share]) -> list[Bar]:
     """What explains the final losses; factors by themselves in one colour, pairs in another, the rest grey."""
     return [
         Bar(
@@ -88,7 +88,7 @@ def share_bars(comparison: Comparison) -> list[Bar]:
             if share.factors[0].startswith("all")
             else "series-1",
         )
-        for share in comparison.shares
+        for share in shares
         if share.factors and not share.share < SMALLEST
     ]
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from typing import Final
 
-INITS: Final = {
-    "xavier": "Xavier weights",
-    "normal": "normal 0.02 weights",
-    "torch": "PyTorch's default weights",
-    "scaled": "normal 0.02 weights, scaled by 1/sqrt(2L)",
-    "paper": "the paper's own weights",
-}
-SYMBOLS: Final = {"learned": "✓", "stuck": "○", "diverged": "✕"}
+from normula.race.words import capital as capital
+from normula.race.words import count as count
+from normula.race.words import init_words as init_words
+from normula.race.words import listed as listed
+
+SYMBOLS: Final = {"learned": "✓", "stuck": "○", "diverged": "✕", "dropped": "‖", "failed": "!"}
 """An outcome's sign, so that nothing hangs on its colour."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff]")
@@ -63,31 +60,3 @@ def nats(value: float) -> str:
 def plain(text: str) -> str:
     """A text without characters that steer what shows it."""
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
-
-
-def count(amount: int, noun: str) -> str:
-    """An amount of a thing.
-
-    >>> count(1, "seed"), count(2, "seed")
-    ('1 seed', '2 seeds')
-    """
-    return f"{amount} {noun}{'' if amount == 1 else 's'}"
-
-
-def listed(parts: Sequence[str]) -> str:
-    """As a sentence has it.
-
-    >>> listed(["a", "b", "c"])
-    'a, b and c'
-    """
-    return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)
-
-
-def capital(text: str) -> str:
-    """The first letter large, the others as they are."""
-    return text[:1].upper() + text[1:]
-
-
-def init_words(init: str) -> str:
-    """A rule of initial weights, in words."""
-    return INITS.get(init, f"{init} weights")

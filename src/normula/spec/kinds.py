@@ -101,6 +101,7 @@ ACTIVATIONS: Mapping[str, str] = {
 
 INIT_RULES: Mapping[str, str] = {
     "xavier": "normal of variance 2/(in + out), biases 0 (Glorot and Bengio, 2010, with the normal distribution)",
+    "xavier_qkv": "xavier, with queries, keys and values as one matrix: where torch.nn.Transformer starts",
     "normal": "normal of standard deviation 0.02, biases 0 (the width GPT and BERT use)",
     "torch": "uniform within 1/sqrt(in), weights and biases alike: the default of torch.nn.Linear",
     "scaled": "as normal, and what writes to the stream divided by sqrt(sublayers in all) (Radford et al., 2019)",

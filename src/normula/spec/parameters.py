@@ -114,6 +114,11 @@ def _around_start(spec: Spec) -> dict[str, Parameter]:
     found: dict[str, Parameter] = {}
     if spec.vocab is not None:
         found["embed.tokens.weight"] = Parameter(shape=(spec.vocab, spec.width), role=Role(kind="token_embedding"))
+    if spec.features is not None:
+        role = Role(kind="feature_embedding")
+        found["embed.features.weight"] = Parameter(shape=(spec.width, spec.features), role=role)
+        role = Role(kind="constant", start=0.0)
+        found["embed.features.bias"] = Parameter(shape=(spec.width,), role=role)
     if spec.positions == "learned":
         role = Role(kind="position_embedding")
         found["embed.positions.weight"] = Parameter(shape=(spec.context, spec.width), role=role)
@@ -127,8 +132,12 @@ def _sublayer(spec: Spec, path: str, step: Step, call: Call) -> dict[str, Parame
     """The matrices, biases and inner norms of one sublayer."""
     kind = step.kind(call)
     found: dict[str, Parameter] = {}
-    for name, shape in _SHAPES[kind](spec).items():
-        role = Role(kind="writer" if name in ("o", "down") else "matrix")
+    shapes = _SHAPES[kind](spec)
+    fused = sum(shapes[name][0] for name in ("q", "k", "v")) if "q" in shapes else None
+    for name, shape in shapes.items():
+        role = Role(
+            kind="writer" if name in ("o", "down") else "matrix", fused=fused if name in ("q", "k", "v") else None
+        )
         found[f"{path}.{name}.weight"] = Parameter(shape=shape, role=role, factor=_factor(spec, name, step))
         if spec.bias and kind != "moe":
             found[f"{path}.{name}.bias"] = Parameter(shape=shape[:1], role=Role(kind="bias", inputs=shape[1]))

@@ -53,14 +53,16 @@ class Spec:
         embed: what happens to x once before the stack; None for the placement's own.
         causal: whether a token sees only itself and those before it.
         vocab: V, symbols of the vocabulary; None for a stack on vectors. With it the model maps ids to logits.
-        context: most tokens that the learned positions reach; only with `vocab`.
+        features: P, values of a token that a linear map with a bias embeds, (B, T, P); instead of `vocab`. None for a
+            stack on ids or on vectors of the width.
+        context: most tokens that the learned positions reach; only with `vocab` or `features`.
         classes: classes of a classifier on the mean of the tokens; None for none.
         kv_heads: heads of keys and values, shared by groups of query heads; it divides heads. None for H, 1 for
             multi-query attention.
         scale: what attention's scores are multiplied by; None for 1/sqrt(head width).
-        positions: how a token knows its place: learned (added to the embedding; needs `vocab`), rotary (queries and
-            keys are turned), relative (a learned bias by distance, in the buckets of T5), none. None for learned with
-            a vocabulary and none without.
+        positions: how a token knows its place: learned (added to the embedding; needs `vocab` or `features`), rotary
+            (queries and keys are turned), relative (a learned bias by distance, in the buckets of T5), none. None for
+            learned with an embedding and none without.
         rotary_base: of the rotary angles.
         qk_norm: whether norms on queries, keys and values are over the whole `width` or over each `head`.
         gated: whether the MLP's hidden units are activation(gate x) * (up x): SwiGLU where the activation is silu.
@@ -68,7 +70,7 @@ class Spec:
         tied: whether the head has the token embedding's matrix.
         encoder: the spec of an encoder whose output `cross` attends to.
         bias: whether the sublayers' matrices have biases.
-        init: rule for initial weights: xavier, normal, torch, scaled, paper.
+        init: rule for initial weights: xavier, xavier_qkv, normal, torch, scaled, paper.
         dropout: share of values dropped in training: of attention weights, of the MLP's hidden units, of
             each sublayer's output and of the embedding.
         seed: of the initial weights.
@@ -91,6 +93,7 @@ class Spec:
     embed: Formula | str | None = None
     causal: bool = False
     vocab: int | None = None
+    features: int | None = None
     context: int = 256
     classes: int | None = None
     kv_heads: int | None = None
@@ -117,7 +120,7 @@ class Spec:
         if self.hidden is None and isinstance(self.width, int):
             self._set("hidden", 4 * self.width)
         if self.positions is None:
-            self._set("positions", "none" if self.vocab is None else "learned")
+            self._set("positions", "learned" if self.embeds else "none")
         self._check_words()
         self._check_sizes()
         self._check_attention()
@@ -141,6 +144,11 @@ class Spec:
         """What comes out of the stack."""
         assert isinstance(self.placement, Placement)
         return self.placement.final if self.final is None else Formula(str(self.final))
+
+    @property
+    def embeds(self) -> bool:
+        """Whether what goes in is embedded: ids or values, and no vectors of the width."""
+        return (self.vocab or self.features) is not None
 
     @property
     def mlp_width(self) -> int:
@@ -193,9 +201,10 @@ class Spec:
         object.__setattr__(self, name, value)
 
     def _check_sizes(self) -> None:
-        for name in ("layers", "width", "heads", "hidden", "vocab", "context", "classes", "kv_heads", "experts"):
+        optional = ("vocab", "features", "classes", "kv_heads", "experts")
+        for name in ("layers", "width", "heads", "hidden", "context", *optional):
             value = getattr(self, name)
-            if value is None and name in ("vocab", "classes", "kv_heads", "experts"):
+            if value is None and name in optional:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ValueError(f"{name} is a whole number of at least 1, not {value!r}")
@@ -231,8 +240,10 @@ class Spec:
                 f"kv_heads must divide heads, and {self.key_heads} does not divide {self.heads}; "
                 f"it can be {', '.join(map(str, _divisors(self.heads)))}"
             )
-        if self.positions == "learned" and self.vocab is None:
-            raise ValueError("learned positions are added to an embedding; give a vocab, or use rotary positions")
+        if self.positions == "learned" and not self.embeds:
+            raise ValueError(
+                "learned positions are added to an embedding; give a vocab or features, or use rotary positions"
+            )
         if self.positions == "rotary" and self.head_width % 2:
             raise ValueError(f"rotary positions turn pairs of features; the head width {self.head_width} is odd")
         if self.positions in ("rotary", "relative") and "attn" not in self.words:
@@ -245,6 +256,8 @@ class Spec:
             raise ValueError("experts and a sublayer moe go together; give both or neither")
         if self.experts is not None and not 1 <= self.experts_used <= self.experts:
             raise ValueError(f"experts_used is from 1 to the {self.experts} experts, not {self.experts_used!r}")
+        if self.vocab is not None and self.features is not None:
+            raise ValueError("what goes in is ids of a vocab or values of features; give one of the two")
         if self.tied and (self.vocab is None or self.classes is not None):
             raise ValueError("tied is a setting of a language model's head; give a vocab and no classes")
         if (self.encoder is None) == ("cross" in self.words):
@@ -275,7 +288,7 @@ class Spec:
         if self.init == "paper" and initial is None:
             raise ValueError(
                 f"init='paper' needs a placement whose paper states a rule, and {self.placement.name} has none; "
-                "choose xavier, normal, torch or scaled"
+                "choose xavier, xavier_qkv, normal, torch or scaled"
             )
         if self.init == "paper" and initial is not None and initial.rule not in _drawn():
             rules = ", ".join(_drawn())

@@ -1,15 +1,17 @@
 """PyTorch: build, measure and train what a spec says."""
 
-from normula.torch import sources
+from normula.torch import rewire, sources
 from normula.torch.build import BUILDERS, build
 from normula.torch.capture import capture, values
 from normula.torch.context import Cache
+from normula.torch.device import device, gpus
 from normula.torch.language import one_step_update, start
 from normula.torch.model import Model, States
+from normula.torch.observed import observed, open_capture
 from normula.torch.passes import passes
 from normula.torch.popular import popular
-from normula.torch.readflow import open_capture, stream_flow
 from normula.torch.train import train
+from normula.torch.training import decays, reached
 from normula.torch.weights import load, save
 
 __all__ = [
@@ -19,15 +21,19 @@ __all__ = [
     "States",
     "build",
     "capture",
+    "decays",
+    "device",
+    "gpus",
     "load",
     "one_step_update",
+    "observed",
     "open_capture",
     "passes",
     "popular",
+    "reached",
     "save",
     "sources",
     "start",
-    "stream_flow",
     "train",
     "values",
 ]

@@ -9,9 +9,10 @@ import torch.nn.functional as F
 
 from normula.data import Batch
 from normula.record import Start
-from normula.spec import Spec
+from normula.spec import Recipe, Spec
+from normula.torch.batch import loss
 from normula.torch.build import build
-from normula.torch.train import OPTIMISERS, loss
+from normula.torch.train import optimiser as made
 
 
 def start(spec: Spec, batch: Batch, weights: Sequence[str] = ()) -> Start:
@@ -53,7 +54,7 @@ def one_step_update(
     model = build(spec).eval()
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(weights is None or name in weights)
-    optimizer = OPTIMISERS[optimiser]([one for one in model.parameters() if one.requires_grad], lr)
+    optimizer = made(model, Recipe(steps=1, lr=lr, optimiser=optimiser))
     inputs = torch.from_numpy(batch.inputs)
     with torch.no_grad():
         before = model(inputs).double()

@@ -26,7 +26,7 @@ from normula.torch.context import Context
 from normula.torch.layer import FUNCTIONS
 from normula.torch.model import Model
 from normula.torch.norms import Norm
-from normula.torch.sizes import length, rms, step_cosine, token_cosine
+from normula.torch.sizes import length, rms, step_cosine, swallowed, token_cosine
 
 Loss = Callable[[Tensor], Tensor]
 
@@ -198,8 +198,10 @@ def _step_flow(point: Point, held: Point) -> StepFlow:
         gradient=length(point.before.grad),
         skip_gradient=length(held.before.grad),
         token_cosine=token_cosine(after),
+        centred_cosine=token_cosine(after - after.mean(dim=-1, keepdim=True)),
         step_cosine=step_cosine(before, after),
         largest=after.abs().max().item(),
+        swallowed=swallowed(point.branch, point.skip),
     )
 
 

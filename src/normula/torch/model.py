@@ -55,6 +55,8 @@ class Model(nn.Module):
         self.embed = part(written, [written.embed], "embed", modules)
         if spec.vocab is not None:
             self.embed.add_module("tokens", nn.Embedding(spec.vocab, spec.width))
+        if spec.features is not None:
+            self.embed.add_module("features", nn.Linear(spec.features, spec.width))
         if spec.positions == "learned":
             self.embed.add_module("positions", nn.Embedding(spec.context, spec.width))
         self.relative = nn.Embedding(RELATIVE_BUCKETS, spec.heads) if spec.positions == "relative" else None
@@ -70,7 +72,7 @@ class Model(nn.Module):
 
     def forward(
         self,
-        inputs: Float[Tensor, "B T D"] | Int[Tensor, "B T"],
+        inputs: Float[Tensor, "B T _"] | Int[Tensor, "B T"],
         mask: Bool[Tensor, "B S"] | None = None,
         *,
         source: Tensor | None = None,
@@ -80,7 +82,7 @@ class Model(nn.Module):
         """Run the stack.
 
         Args:
-            inputs: vectors (B, T, D), or ids (B, T) where the spec has a vocabulary.
+            inputs: vectors (B, T, D); with a vocabulary ids (B, T); with features values (B, T, P).
             mask: true where a token is real; None where all are.
             source: what goes into the encoder; it can be left out where the cache has seen it.
             source_mask: true where a token of the source is real; the cache remembers it.
@@ -130,23 +132,29 @@ class Model(nn.Module):
         return x, self.start(x, around), around
 
     def embedded(self, inputs: Tensor, first: int = 0) -> Tensor:
-        """Vectors as they are; ids as their embedding, plus that of their positions where these are learned.
+        """Vectors as they are; ids or values as their embedding, plus that of their positions where these are learned.
 
         Args:
-            inputs: (B, T, D) or (B, T).
+            inputs: (B, T, D), (B, T) or (B, T, P).
             first: position of the first token.
 
         Raises:
             ValueError: another shape than the spec has, or more tokens than there are positions.
         """
         spec = self.spec
-        if spec.vocab is None:
-            if inputs.ndim != 3 or inputs.shape[-1] != spec.width:
-                raise ValueError(f"the input has the shape (B, T, {spec.width}), this one has {tuple(inputs.shape)}")
-            return inputs
-        if inputs.ndim != 2 or inputs.is_floating_point():
-            raise ValueError(f"the input is a (B, T) tensor of ids, this one has {inputs.dtype} {tuple(inputs.shape)}")
-        x: Tensor = self.embed.get_submodule("tokens")(inputs)
+        if spec.vocab is not None:
+            if inputs.ndim != 2 or inputs.is_floating_point():
+                came = f"{inputs.dtype} {tuple(inputs.shape)}"
+                raise ValueError(f"the input is a (B, T) tensor of ids, this one has {came}")
+            x: Tensor = self.embed.get_submodule("tokens")(inputs)
+        else:
+            wanted = spec.features or spec.width
+            if inputs.ndim != 3 or inputs.shape[-1] != wanted:
+                raise ValueError(f"the input has the shape (B, T, {wanted}), this one has {tuple(inputs.shape)}")
+            if spec.features is None:
+                return inputs
+            linear = self.embed.get_submodule("features")
+            x = linear(inputs.to(next(linear.parameters()).dtype))  # of data, whose type is not the model's
         if spec.positions == "learned":
             last = first + inputs.shape[1]
             if last > spec.context:

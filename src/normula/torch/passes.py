@@ -13,7 +13,7 @@ from torch import Tensor
 
 from normula.data import Task, random_direction, random_input
 from normula.record import Pass
-from normula.spec import Spec
+from normula.spec import Recipe, Spec
 from normula.torch.build import build
 from normula.torch.measure import Loss, measure
 from normula.torch.model import Model
@@ -66,7 +66,8 @@ def passes(
         else:
             assert isinstance(what, Spec)
             assert task is not None
-            train(replace(what, seed=seed), task, steps=last, lr=lr, warmup=warmup, seed=seed, observe=observe)
+            recipe = Recipe(steps=last, lr=lr, warmup=warmup, seed=seed)
+            train(replace(what, seed=seed), task, recipe, observe=observe)
     return tuple(found)
 
 
@@ -90,7 +91,7 @@ def probe_loss(probe: str, seed: int, targets: Tensor | None) -> Loss:
         return lambda output: output.sum()
     if probe == "loss":
         assert targets is not None
-        return lambda output: F.cross_entropy(output.flatten(0, 1).float(), targets.flatten())
+        return lambda output: F.cross_entropy(output.flatten(0, -2).float(), targets.flatten(), ignore_index=-1)
 
     def random(output: Tensor) -> Tensor:
         direction = torch.from_numpy(random_direction(tuple(output.shape), seed))

@@ -32,3 +32,13 @@ def token_cosine(x: Tensor) -> float:
 def step_cosine(before: Tensor, after: Tensor) -> float:
     """Mean cosine between a token before and after a step, features last."""
     return torch.cosine_similarity(before.double(), after.double(), dim=-1).mean().item()
+
+
+def swallowed(branch: Tensor | None, skip: Tensor | None) -> float:
+    """Share of a branch's numbers that a stream in bfloat16 would lose; see `normula.flow.sizes`. 0 for no sum."""
+    if branch is None or skip is None:
+        return 0.0
+    _, exponents = torch.frexp(skip.double())
+    lost = (branch.double().abs() < torch.exp2((exponents - 9).double())) & (skip != 0)
+    added = branch != 0
+    return lost[added].double().mean().item() if added.any() else 0.0

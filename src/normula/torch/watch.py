@@ -136,8 +136,8 @@ def watched(
 ) -> tuple[Watcher, Any]:
     """A watched pass, and what the model returned."""
     model = getattr(model, "_orig_mod", model)  # compiled code hides what it computes; the module inside does not
-    args = changed(tuple(args), _own)
-    kwargs = changed(dict(kwargs), _own)
+    args = changed(tuple(args), own)
+    kwargs = changed(dict(kwargs), own)
     inputs = [(f"{i}", tensor) for i, tensor in enumerate(tensors(args))]
     inputs += [(name, tensor) for name, value in kwargs.items() for tensor in tensors(value)]
     watcher = Watcher(model, inputs, values, edges, held)
@@ -223,7 +223,7 @@ def changed(value: Any, change: Callable[[Tensor], Tensor]) -> Any:
     return value
 
 
-def _own(tensor: Tensor) -> Tensor:
+def own(tensor: Tensor) -> Tensor:
     """A copy that the forward may change in place, with a gradient where it can have one; the caller's gets none."""
     tensor = tensor.detach()
     return tensor.requires_grad_(True).clone() if _takes_gradients(tensor) else tensor.clone()

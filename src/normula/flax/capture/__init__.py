@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import ClosedJaxpr
 
 from normula.flax.capture.drawn import drawn
 from normula.flax.capture.opened import Leaf, Opened, opened
@@ -14,7 +15,9 @@ from normula.flax.capture.recorder import Held, Recorder, shaped
 from normula.flax.capture.walk import UndecidedError, Walk
 from normula.record.program import Program
 
-__all__ = ["capture", "values"]
+__all__ = ["capture", "computes", "run", "values"]
+
+ValueOf: TypeAlias = Callable[[Leaf, int], Any]
 
 SEED: Final = 20_240_229
 """Of the parameters that are drawn, so that two passes compute the same."""
@@ -55,42 +58,58 @@ def values(
     if not program.real:
         raise ValueError("Arrays that have a shape only give no values. Read the model with real ones, or a twin.")
     recorder, _ = _run(opened(model, args, kwargs), keep, real=True)
-    same = len(recorder.nodes) == len(program.nodes) and all(
+    return recorder.kept if computes(recorder, program) else None
+
+
+def computes(recorder: Recorder, program: Program) -> bool:
+    """Whether a pass computed what a program says."""
+    return len(recorder.nodes) == len(program.nodes) and all(
         one.kind == other.kind and one.inputs == other.inputs and one.shape == other.shape
         for one, other in zip(recorder.nodes, program.nodes, strict=True)
     )
-    return recorder.kept if same else None
 
 
 def _run(whole: Opened, keep: frozenset[int], *, real: bool) -> tuple[Recorder, list[int]]:
     """A recorded pass, and the nodes that it returned."""
-    jaxpr = whole.traced()
-    recorder = Recorder(keep)
-    walk = Walk(recorder, real=real, has_scopes=whole.has_scopes)
-    arguments = [_leaf(recorder, leaf, place, real) for place, leaf in enumerate(whole.leaves)]
+    recorder, (jaxpr, _) = Recorder(keep), whole.traced()
+    outputs = run(whole, jaxpr, recorder, _generic if real else None)
+    return recorder, list(dict.fromkeys(one.node for one in outputs))
+
+
+def run(whole: Opened, jaxpr: ClosedJaxpr, recorder: Recorder, value_of: ValueOf | None) -> list[Held]:
+    """What a pass returned; `value_of` gives each array that goes in, and its place, a value: without it none has one.
+
+    Arrays that a function closes over are places below 0.
+    """
+    walk = Walk(recorder, real=value_of is not None, has_scopes=whole.has_scopes)
+    arguments = [_leaf(recorder, leaf, place, value_of) for place, leaf in enumerate(whole.leaves)]
     for node, place in _stacks(whole).items():
         recorder.stacks[arguments[node].node] = place
     constants = []
     for place, one in enumerate(jaxpr.consts):
         if whole.closes_over_weights and np.ndim(one) and jnp.issubdtype(np.asarray(one).dtype, np.floating):
-            constants.append(_leaf(recorder, Leaf("parameter", (f"constant{place}",), one), -1 - place, real))
+            leaf = Leaf("parameter", (f"constant{place}",), one)
+            constants.append(_leaf(recorder, leaf, -1 - place, value_of))
         else:
             constants.append(walk.written(one))
-    outputs = walk.run(jaxpr.jaxpr, constants, arguments)
-    return recorder, list(dict.fromkeys(one.node for one in outputs))
+    return walk.run(jaxpr.jaxpr, constants, arguments)
 
 
-def _leaf(recorder: Recorder, leaf: Leaf, place: int, real: bool) -> Held:
-    """The node of an array; a parameter that is not generic is drawn in a copy."""
+def _generic(leaf: Leaf, place: int) -> Any:
+    """A parameter that is not generic is drawn in a copy."""
+    return drawn(leaf.array, SEED + abs(place)) if leaf.kind == "parameter" else leaf.array
+
+
+def _leaf(recorder: Recorder, leaf: Leaf, place: int, value_of: ValueOf | None) -> Held:
+    """The node of an array."""
     aval = shaped(np.shape(leaf.array), leaf.array.dtype)
-    value = leaf.array if real else None
+    value = None if value_of is None else value_of(leaf, place)
     name = "/".join(leaf.path)
     if leaf.kind == "input":
-        return Held(recorder.emit("input", (), aval, value, name=name), aval, value)
-    if real and leaf.kind == "parameter":
-        value = drawn(leaf.array, SEED + abs(place))
-    node = recorder.emit(leaf.kind, (), aval, value, leaf.path[:-1], names=(name,))
-    return Held(node, aval, value)
+        node = recorder.emit("input", (), aval, value, name=name)
+    else:
+        node = recorder.emit(leaf.kind, (), aval, value, leaf.path[:-1], names=(name,))
+    return Held(node, aval, None if value is None else recorder.passed(node, value))
 
 
 def _stacks(whole: Opened) -> dict[int, int]:

@@ -57,10 +57,11 @@ class Opened:
         """Whether what the function closes over must be its weights, for it is given none."""
         return not any(leaf.kind == "parameter" for leaf in self.leaves)
 
-    def traced(self) -> ClosedJaxpr:
-        """The forward pass as a jaxpr."""
+    def traced(self) -> tuple[ClosedJaxpr, Any]:
+        """The forward pass as a jaxpr, and the tree that its results stand in."""
         shapes = [shaped(np.shape(leaf.array), leaf.array.dtype) for leaf in self.leaves]
-        return jax.make_jaxpr(self.call)(*shapes)
+        jaxpr, result = jax.make_jaxpr(self.call, return_shape=True)(*shapes)
+        return jaxpr, jax.tree.structure(result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,7 @@ def _joined(
             made.append(part.made(arrays[start : start + count]))
             start += count
         given, rest = made[1 : 1 + len(args)], made[1 + len(args) :]
-        return jax.tree.leaves(call(made[0], given, dict(zip(kwargs, rest, strict=True))))
+        return call(made[0], given, dict(zip(kwargs, rest, strict=True)))
 
     return Opened((*model.leaves, *(leaf for part in parts for leaf in part.leaves)), run)
 

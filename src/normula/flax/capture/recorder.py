@@ -98,6 +98,10 @@ class Recorder:
             self.kept[number] = _kept(value() if callable(value) else value)
         return number
 
+    def passed(self, node: int, value: Any) -> Any:
+        """What goes on from a node whose value was computed: a pass that is watched may put something in its way."""
+        return value
+
     def number(self, value: float) -> int:
         """The node of a number that is written in the code."""
         if value not in self._numbers:
@@ -199,8 +203,9 @@ def slice_of(whole: Held, index: int) -> tuple[Any, Any]:
     aval = shaped(tuple(whole.aval.shape[1:]), whole.aval.dtype)
     if whole.value is None:
         return aval, None
-    is_key = jnp.issubdtype(whole.aval.dtype, jax.dtypes.extended)
-    return aval, whole.value[index] if is_key else np.asarray(np.asarray(whole.value)[index])
+    if isinstance(whole.value, jax.core.Tracer) or jnp.issubdtype(whole.aval.dtype, jax.dtypes.extended):
+        return aval, whole.value[index]
+    return aval, np.asarray(np.asarray(whole.value)[index])
 
 
 def _is_real(dtype: Any) -> bool:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal
+from numpy.typing import NDArray
 
 from normula.flax.capture import words
 from normula.flax.capture.calls import Label
@@ -120,7 +121,14 @@ class Walk:
         if name == "scan":
             return self._recurrence(equation, ins, avals, values)
         nodes = record(Operation(self.recorder, name, equation.params, ins, avals, values))
-        return [Held(node, aval, value) for node, aval, value in zip(nodes, avals, values, strict=True)]
+        return self._held(nodes, avals, values)
+
+    def _held(self, nodes: Sequence[int], avals: Sequence[Any], values: Sequence[Any]) -> list[Held]:
+        passed = self.recorder.passed
+        return [
+            Held(node, aval, None if value is None else passed(node, value))
+            for node, aval, value in zip(nodes, avals, values, strict=True)
+        ]
 
     # ---- what repeats or chooses
 
@@ -186,10 +194,10 @@ class Walk:
         aval = _known(like)
         values = [one.value for one in row]
         is_key = jnp.issubdtype(aval.dtype, jax.dtypes.extended)
-        value = None if is_key or any(one is None for one in values) else np.zeros(aval.shape, aval.dtype)
-        if value is not None:
-            for place, one in enumerate(values):
-                value[place] = np.asarray(one)
+        value: Any = None
+        if not is_key and all(one is not None for one in values):
+            is_traced = any(isinstance(one, jax.core.Tracer) for one in values)
+            value = jnp.stack(values) if is_traced else _stack(values, aval)
         if all(one.fixed for one in row):
             return self.recorder.constant(aval, value)
         return Held(self.recorder.emit("join", [one.node for one in row], aval, value, name="stack"), aval, value)
@@ -241,11 +249,19 @@ class Walk:
             whole if place == main else recorder.emit("view", (whole,), aval, value, name="part")
             for place, (aval, value) in enumerate(zip(avals, values, strict=True))
         ]
-        return [Held(node, aval, value) for node, aval, value in zip(parts, avals, values, strict=True)]
+        return self._held(parts, avals, values)
 
 
 _SPREADING: Final = ("broadcast_in_dim", "reshape", "squeeze", "convert_element_type", "expand_dims", "copy")
 """What leaves one number everywhere the same number, but for its type."""
+
+
+def _stack(values: Sequence[Any], aval: Any) -> NDArray[Any]:
+    """The same numbers as an array of JAX has, without its memory for every step."""
+    whole = np.zeros(aval.shape, aval.dtype)
+    for place, one in enumerate(values):
+        whole[place] = np.asarray(one)
+    return whole
 
 
 def _last_uses(jaxpr: Jaxpr) -> dict[int, list[Any]]:

@@ -16,7 +16,7 @@ from normula.torch.capture.recorder import Recorder
 from normula.torch.capture.scope import undisturbed
 from normula.torch.sources.meta import Affirming
 
-__all__ = ["capture", "values"]
+__all__ = ["Model", "capture", "module_of", "values"]
 
 Model: TypeAlias = nn.Module | torch.export.ExportedProgram
 
@@ -34,7 +34,7 @@ def capture(model: Model, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | 
     Raises:
         Exception: whatever the forward raises.
     """
-    model = _module(model)
+    model = module_of(model)
     args, kwargs = _placed(model, args), _placed(model, dict(kwargs or {}))
     recorder, outputs = _run(model, args, kwargs, frozenset())
     return Program(
@@ -61,7 +61,7 @@ def values(
     """
     if not program.real:
         raise ValueError("A model on the meta device computes no values. Read it with real weights, or a smaller twin.")
-    model = _module(model)
+    model = module_of(model)
     recorder, _ = _run(model, _placed(model, args), _placed(model, dict(kwargs)), keep)
     same = len(recorder.nodes) == len(program.nodes) and all(
         one.kind == other.kind and one.inputs == other.inputs and one.shape == other.shape
@@ -70,9 +70,21 @@ def values(
     return recorder.kept if same else None
 
 
-def _module(model: Model) -> nn.Module:
-    """The module that a program runs as, with its parameters under their own names."""
-    return model if isinstance(model, nn.Module) else model.module()
+def module_of(model: Model) -> nn.Module:
+    """The module that a program runs as, with its parameters under their own names.
+
+    Raises:
+        ValueError: its parameters are shards, each a part of a whole.
+    """
+    if not isinstance(model, nn.Module):
+        return model.module()
+    shards = next((name for name, one in model.named_parameters() if hasattr(one, "full_tensor")), None)
+    if shards is not None:
+        raise ValueError(
+            f"Every parameter must be whole, and {shards} is sharded (a DTensor): its norm would be that of one part. "
+            "Gather the parameters with full_tensor(), or measure the model before it is sharded."
+        )
+    return model
 
 
 def _run(model: nn.Module, args: Any, kwargs: Any, keep: frozenset[int]) -> tuple[Recorder, list[int]]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakIdKeyDictionary
 
 from normula.record.program import Call, Kind, Node
 from normula.torch.capture import operators as words
@@ -39,6 +40,7 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             lambda old, new, tensor: self.emit("write", (old, *new), tensor),
             lambda new, tensor: self.emit("view", (new,), tensor, name="part"),
         )
+        self._stopped: WeakIdKeyDictionary = WeakIdKeyDictionary()
         self._numbers: dict[float, int] = {}
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._kinds: dict[str, int] = {}
@@ -100,6 +102,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if tensor.layout is not torch.strided or not _has_storage(tensor):
             return self.emit("opaque", (), tensor, name="layout")
         node = self._memory.read(tensor)
+        if tensor in self._stopped:
+            before, stopped = self._stopped[tensor]
+            node = stopped if node == before else node  # it may have been changed in place since
         if node is None:
             node = self.emit("constant", (), tensor, **number_of(tensor))
             self._memory.hold(tensor, node)
@@ -169,6 +174,9 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
         name = func._schema.name.split("::")[-1]
         base = name[:-1] if name.endswith("_") and not name.endswith("__") else name
         nodes = self._nodes_of(base, func, args, kwargs, inputs, named, outs)
+        if base == "detach" and isinstance(inputs[0], int):  # it shares the memory of a value that is not stopped
+            stopped = self.emit("view", (inputs[0],), outs[0], name="detach")
+            self._stopped[outs[0]] = (self._memory.read(outs[0]), stopped)
         written = {id(tensor) for tensor in _changed(func, args, kwargs)}
         for tensor, node in zip(outs, nodes, strict=True):
             if tensor.layout is not torch.strided or not _has_storage(tensor):

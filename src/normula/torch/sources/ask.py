@@ -51,8 +51,8 @@ class Ask:
 
     def tensor(self, seed: int, device: str = "cpu") -> Tensor:
         """The tensor, drawn from a generator of its own."""
-        if device == "meta":
-            return self.tensor(seed).to("meta") if math.prod(self.shape) < 1 << 26 else self._empty()
+        if device == "meta" and math.prod(self.shape) >= 1 << 26:
+            return self._empty()
         random = torch.Generator().manual_seed(seed)
         match self.fill:
             case "ids":
@@ -75,7 +75,7 @@ class Ask:
                 made = made * 900 if self.dtype == torch.long else made
             case _:
                 made = torch.randn(self.shape, generator=random)
-        return made if self.dtype is None else made.to(self.dtype)
+        return made.to(device=device, dtype=self.dtype or made.dtype)
 
     def _empty(self) -> Tensor:
         dtype = torch.float32 if self.fill in ("normal", "boxes") else torch.long

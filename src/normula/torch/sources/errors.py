@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 
 
@@ -27,6 +29,13 @@ def needed(package: str) -> ModuleType:
             f"{package} does not load here ({said[0] if said else type(error).__name__}); "
             f"install versions of torch, torchvision and {package} that fit each other"
         ) from None
+
+
+def raised_at(error: BaseException) -> str:
+    """Where an error was raised, in the last file that is nobody's package."""
+    frames = [one for one in traceback.extract_tb(error.__traceback__) if "site-packages" not in one.filename]
+    own = [one for one in frames if Path(one.filename).parent != Path(__file__).parent]
+    return f", {Path(own[-1].filename).name} line {own[-1].lineno}" if own else ""
 
 
 def first_line(error: BaseException) -> str:

@@ -11,15 +11,20 @@ Fields = MutableMapping[str, Any]
 
 def parts(config: Any) -> Iterator[Fields]:
     """The fields of a config, then those of the configs inside it."""
+    return (fields for _, fields in named_parts(config))
+
+
+def named_parts(config: Any, path: str = "") -> Iterator[tuple[str, Fields]]:
+    """The same, each with what leads to it: nothing, then such as `text_config.`."""
     fields: Fields = config if isinstance(config, dict) else vars(config)
-    yield fields
+    yield path, fields
     for name, value in list(fields.items()):
         if hasattr(value, "model_type") or (isinstance(value, dict) and name.endswith("_config")):
-            yield from parts(value)
+            yield from named_parts(value, f"{path}{name}.")
         elif isinstance(value, (list, tuple)):
-            for item in value:
+            for place, item in enumerate(value):
                 if hasattr(item, "model_type"):
-                    yield from parts(item)
+                    yield from named_parts(item, f"{path}{name}.{place}.")
 
 
 def overrides(fields: Mapping[str, Any]) -> dict[int, dict[str, Any]]:

@@ -15,11 +15,15 @@ from urllib.request import getproxies
 from normula.formula.errors import nearest
 from normula.torch.sources.ask import Ask
 from normula.torch.sources.errors import SourceError, first_line, needed
+from normula.torch.sources.flags import config_flags, flagged, with_flipped
 from normula.torch.sources.guess import Guess
 from normula.torch.sources.make import make, plain, quiet
 from normula.torch.sources.source import Source
 from normula.torch.sources.trying import LARGEST_REAL, CannotGuess, fit, parameters, tensors
 from normula.torch.sources.twin import Made, twin
+
+LARGEST_WEIGHED = 200_000_000
+"""Parameters of a model that is made with random weights where it is measured: 0.8 GB, and as much of gradients."""
 
 
 def config_of(name: str) -> Any:
@@ -53,6 +57,12 @@ def from_hf(name: str, asks: Mapping[str, Ask], *, tiny: bool) -> Source:
     small = twin(config_of(name), asks)
     notes = "; ".join(small.notes)
     small_one = Source(model=small.model, kwargs=dict(tensors(small.asks, small.model)), title=title, note=notes)
+    tried = flagged(
+        small_one,
+        config_flags(small.config),
+        lambda name: replace(small_one, model=make(with_flipped(small.config, name))),
+    )
+    small_one = replace(small_one, flagged=tried)
     if tiny:
         return small_one
     whole = plain(small.whole)
@@ -65,12 +75,19 @@ def from_hf(name: str, asks: Mapping[str, Ask], *, tiny: bool) -> Source:
     found, checked = _at_full_size(Guess(model, whole), small, asks)
     said = list(small.notes[:-1]) + ([] if checked else ["the inputs are those of a tiny twin, not tried at full size"])
     is_meta = any(parameter.is_meta for parameter in model.parameters())
+
+    def weighed() -> Source:
+        real = make(whole)
+        return Source(model=real, kwargs=dict(tensors(found, real)), title=title)
+
     return Source(
         model=model,
         kwargs=dict(tensors(found, model)),
         title=title,
         note="; ".join([*said, *(["made without weights"] if is_meta else [])]),
         twin=small_one if is_meta else None,
+        weighed=weighed if is_meta and parameters(model) <= LARGEST_WEIGHED else None,
+        flagged=tried,
     )
 
 

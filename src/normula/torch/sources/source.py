@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from normula.formula.errors import nearest
 from normula.torch.sources.ask import Ask, as_asks
-from normula.torch.sources.errors import SourceError, first_line
+from normula.torch.sources.errors import SourceError, first_line, raised_at
+from normula.torch.sources.flags import Flagged, config_flags, flagged, keyword_flags, with_flipped
 
 WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle", ".joblib")
 """Files that may be pickles, and pickles run code when they are loaded."""
@@ -30,6 +31,8 @@ class Source:
         title: what the user typed, short.
         note: what was done that the user should know, in one line; may be empty.
         twin: where `model` holds no weights (meta tensors), a tiny model of the same structure that has some.
+        weighed: where `model` holds no weights and is not large, what makes it with random ones.
+        flagged: where it has flags that speak of norms or residuals, a small model of the same structure with them.
     """
 
     model: nn.Module | torch.export.ExportedProgram
@@ -38,6 +41,8 @@ class Source:
     title: str
     note: str = ""
     twin: Source | None = None
+    weighed: Callable[[], Source] | None = None
+    flagged: Flagged | None = None
 
 
 def source(text: str, inputs: Mapping[str, Any] | None = None, *, tiny: bool = False) -> Source:
@@ -52,7 +57,7 @@ def source(text: str, inputs: Mapping[str, Any] | None = None, *, tiny: bool = F
             `timm:NAME`, `package.module:factory` (called without arguments; it returns a module, or a module and its
             inputs), or `FILE.pt2` (a program saved by torch.export).
         inputs: by name of the forward's argument, a shape, or what `parse_input` makes; they replace what is guessed.
-        tiny: of a transformers model, only the tiny twin.
+        tiny: of a transformers model, and of a large one of timm, only the tiny twin.
 
     Raises:
         SourceError: the text leads to no model, or the inputs cannot be guessed; the message says what to pass.
@@ -70,7 +75,7 @@ def source(text: str, inputs: Mapping[str, Any] | None = None, *, tiny: bool = F
     if kind == "timm":
         from normula.torch.sources.timm import from_timm
 
-        return from_timm(rest, asks)
+        return from_timm(rest, asks, tiny=tiny)
     suffix = Path(text).suffix.lower()
     if suffix == ".pt2":
         from normula.torch.sources.program import from_program
@@ -108,21 +113,64 @@ def _from_factory(text: str, module: str, name: str, asks: Mapping[str, Ask]) ->
     if not callable(found):
         raise SourceError(f"{text} is a {type(found).__name__}, not a function that makes a model")
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(0)
-            made = found() if not isinstance(found, nn.Module) else found
+        made = _called(found) if not isinstance(found, nn.Module) else found
     except Exception as error:  # whatever a user's factory raises
         raise SourceError(f"{text} failed ({first_line(error)}); it is called without arguments") from error
     model, args, kwargs = _parted(text, made)
-    if asks:
-        kwargs = {**kwargs, **{key: ask.tensor(seed) for seed, (key, ask) in enumerate(asks.items())}}
-    if not args and not kwargs:
-        from normula.torch.sources.guess import Guess
-        from normula.torch.sources.trying import fitted, tensors
+    from normula.torch.sources.guess import Guess
+    from normula.torch.sources.trying import fitted, tensors
 
+    model.eval()
+    kwargs = {**kwargs, **tensors(asks, model)}
+    if args or kwargs:
+        _check(text, model, args, kwargs)
+    else:
         guess = Guess(model, getattr(model, "config", {}))
         kwargs = dict(tensors(fitted(guess, guess.first(), {}), model))
-    return Source(model=model.eval(), args=args, kwargs=kwargs, title=text)
+    plain = Source(model=model, args=args, kwargs=kwargs, title=text)
+    return replace(plain, flagged=_flagged(found, plain))
+
+
+def _check(text: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a model that does not run with its inputs; on meta tensors, they are moved there later."""
+    from normula.torch.sources.trying import called
+
+    if any(parameter.is_meta for parameter in model.parameters()):
+        return
+    try:
+        called(model, args, kwargs)
+    except Exception as error:  # whatever a user's forward raises
+        raise SourceError(
+            f"the forward of {text} raises with these inputs ({first_line(error)}{raised_at(error)}); "
+            f"mend it, or pass others as --input name=shape"
+        ) from error
+
+
+def _called(factory: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a factory makes from seed 0; nobody's random state is used."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return factory(*args, **kwargs)
+
+
+def _flagged(factory: Any, plain: Source) -> Flagged | None:
+    """The flags of what a factory made: its own, or those of a config from which alone the model's class makes one."""
+    if not isinstance(factory, nn.Module) and (values := keyword_flags(factory)):
+
+        def flip(name: str) -> Source:
+            model, _, _ = _parted(plain.title, _called(factory, **{name: not values[name]}))
+            return replace(plain, model=model.eval())
+
+        return flagged(plain, values, flip)
+    config = getattr(plain.model, "config", None)
+    if not isinstance(config, dict) and not hasattr(config, "__dict__"):
+        return None
+    made = type(plain.model)
+    return flagged(
+        plain,
+        config_flags(config),
+        lambda name: replace(plain, model=_called(made, with_flipped(config, name)).eval()),
+    )
 
 
 def _parted(text: str, made: Any) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]]:

@@ -6,8 +6,9 @@ import heapq
 import itertools
 import math
 import time
+import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -121,14 +122,21 @@ def _fits_in_memory(asks: Asks) -> bool:
 
 def forward(model: Any, asks: Asks) -> Any:
     """One forward, without gradients; torch's global random state is left as it was."""
-    with torch.no_grad(), torch.random.fork_rng(devices=[]), Affirming() if _is_meta(model) else nullcontext():
+    with warnings.catch_warnings(), Affirming() if _is_meta(model) else nullcontext():
+        warnings.simplefilter("ignore")  # of a try nobody asked for
+        return called(model, (), tensors(asks, model))
+
+
+def called(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The same with arguments as they are."""
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        return model(**tensors(asks, model))
+        return model(*args, **kwargs)
 
 
 def tensors(asks: Asks, model: Any) -> dict[str, torch.Tensor]:
     """The inputs as tensors on a model's device, each drawn from a seed of its own."""
-    device = "meta" if _is_meta(model) else "cpu"
+    device = "meta" if _is_meta(model) else next((str(one.device) for one in model.parameters()), "cpu")
     return {name: ask.tensor(seed, device) for seed, (name, ask) in enumerate(asks.items())}
 
 

@@ -1,0 +1,134 @@
+"""How long a race will take: a few timed updates of each size of model, before it begins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from normula.race.halving import Question, Setting, rungs
+from normula.race.pool import Done, Engine, Job
+from normula.race.trial import Entry
+from normula.race.work import timed
+from normula.record import Trial
+
+Size = tuple[int, int, int]
+"""Depth, width and batch: what the time of an update depends on most."""
+
+MOST_TIMED = 9
+"""Sizes that are timed; others are judged by the nearest of them."""
+
+
+@dataclass(slots=True)
+class Estimate:
+    """Seconds that runs take in one process.
+
+    Args:
+        times: of each size that was timed: seconds around the updates, and seconds an update.
+        share: of their updates that the runs will make, on average; less than 1 with halving.
+        workers: processes side by side.
+        steps: updates of a run.
+    """
+
+    times: Mapping[Size, tuple[float, float]]
+    share: float
+    workers: int
+    steps: int
+    expected: float = field(default=0.0, init=False)
+    taken: float = field(default=0.0, init=False)
+    _known: dict[Size, float] = field(default_factory=dict, init=False)
+
+    def of(self, entry: Entry) -> float:
+        """Seconds of one run; nan where nothing could be timed."""
+        size = size_of(entry)
+        if size not in self._known:
+            around, step = self._times(size)
+            self._known[size] = around + step * self.steps * self.share
+        return self._known[size]
+
+    def all(self, entries: Iterable[Entry]) -> float:
+        """Seconds until these runs are made, side by side, at the pace of those that have been."""
+        pace = self.taken / self.expected if self.expected > 0 else 1.0
+        return sum(self.of(entry) for entry in entries) / self.workers * pace
+
+    def took(self, entry: Entry, trial: Trial) -> None:
+        """What a run has taken, to learn from."""
+        self.expected += self._times(size_of(entry))[1] * len(trial.curve)
+        self.taken += trial.seconds
+
+    def _times(self, size: Size) -> tuple[float, float]:
+        if not self.times:
+            return math.nan, math.nan
+        near = min(self.times, key=lambda other: abs(math.log(math.prod(other) / math.prod(size))))
+        around, step = self.times[near]
+        return around, step * math.prod(size) / math.prod(near)
+
+
+def estimate(engine: Engine, entries: Sequence[Entry], *, halving: bool) -> Estimate:
+    """Time a few updates of each size; one that cannot be run is left out."""
+    found: dict[Size, tuple[float, float]] = {}
+    jobs = [(size, Job(timed, (entry,))) for size, entry in _timed(entries)]
+    running: dict[str, Size] = {}
+    while jobs or running:
+        while jobs and len(running) < engine.size:
+            size, job = jobs.pop()
+            running[str(size)] = size
+            engine.give(str(size), job)
+        for key, event in engine.wait():
+            size = running.pop(key)
+            if isinstance(event, Done):
+                found[size] = event.result
+    return Estimate(
+        times=found,
+        share=_share(entries) if halving else 1.0,
+        workers=min(engine.size, len(entries)),
+        steps=entries[0].recipe.steps,
+    )
+
+
+def size_of(entry: Entry) -> Size:
+    """That of an entry."""
+    return entry.spec.layers, entry.spec.width, entry.recipe.batch
+
+
+def duration(seconds: float) -> str:
+    """In words, as far as an estimate goes.
+
+    >>> duration(8), duration(100), duration(4000), duration(200_000)
+    ('8 s', '2 min', '1 h 7 min', '2 d 8 h')
+    """
+    if not math.isfinite(seconds):
+        return "unknown"
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def _timed(entries: Sequence[Entry]) -> list[tuple[Size, Entry]]:
+    """A run of each size, the smallest first; some of them spread over the sizes where there are many."""
+    sizes = sorted({size_of(entry): entry for entry in entries}.items(), key=lambda one: math.prod(one[0]))
+    if len(sizes) <= MOST_TIMED:
+        return sizes
+    return [sizes[round(n * (len(sizes) - 1) / (MOST_TIMED - 1))] for n in range(MOST_TIMED)]
+
+
+def _share(entries: Sequence[Entry]) -> float:
+    """Of all updates, those that are made where each rung keeps the better half of a contestant's settings."""
+    groups: dict[Question, set[Setting]] = {}
+    for entry in entries:
+        groups.setdefault(Question.of(entry), set()).add(Setting.of(entry))
+    steps = entries[0].recipe.steps
+    made = whole = 0
+    for settings in groups.values():
+        left, before = len(settings), 0
+        whole += left * steps
+        for step in (*rungs(steps), steps):
+            made += left * (step - before)
+            left, before = math.ceil(left / 2), step
+    return made / whole

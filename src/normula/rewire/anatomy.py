@@ -1,0 +1,266 @@
+"""What a rewiring must know of each layer that was read: how the model's own code runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+
+from normula.read.chain import Event
+from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, Total, parts, walk
+from normula.read.found import ReadChain, ReadLayer
+from normula.read.graph import Graph
+from normula.read.norms import NAMES, statistics
+from normula.read.reading import parameter_names
+from normula.record.reading import UNKNOWN
+from normula.rewire.errors import RewireError
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """A norm on the stream, as the model has it.
+
+    Attributes:
+        path: of the module that it runs in.
+        parameters: their names.
+        site: in the layer; `embed`, `final`.
+        kind: such as `LayerNorm`.
+        eps, width: of its statistics.
+        is_last: whether these are over the last axis.
+        stays: whether what it makes is the stream, rather than what a sublayer reads or has made.
+    """
+
+    path: str
+    parameters: tuple[str, ...]
+    site: str
+    kind: str
+    eps: float
+    width: int
+    is_last: bool
+    stays: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sublayer:
+    """A sublayer: its word, the module that holds all of it, what its output is multiplied by, and more.
+
+    Attributes:
+        gains: parameters that its output is multiplied by.
+        in_parts: whether several values together are its output.
+        beside: whether its output goes into the stream together with another one's.
+    """
+
+    word: str
+    path: str
+    factor: float
+    gains: tuple[str, ...]
+    in_parts: bool
+    beside: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """One layer: the module whose forward runs it, its number from 1, its sublayers as they run, its norms."""
+
+    path: str
+    number: int
+    text: str
+    sublayers: tuple[Sublayer, ...]
+    norms: tuple[Norm, ...]
+    gains: tuple[str, ...]
+    scaled: bool
+    size: tuple[int, ...]
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        return tuple(one.word for one in self.sublayers)
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """One stream: its layers, the norms before and after them, and whether another stream goes into it or comes of it.
+
+    Attributes:
+        follows: whether it begins with what an earlier stream has become.
+        is_followed: whether a later stream begins with what this one has become.
+    """
+
+    layers: tuple[Anatomy, ...]
+    embed: tuple[Norm, ...]
+    final: tuple[Norm, ...]
+    follows: bool
+    is_followed: bool
+
+
+def anatomy(graph: Graph, found: Sequence[ReadChain]) -> tuple[Stack, ...]:
+    """The streams of a model.
+
+    Raises:
+        RewireError: a part of the reading is unknown, or has several streams, or layers share a module.
+    """
+    if not found:
+        raise RewireError("This model has no residual stream that was found; there is no placement to change.")
+    stacks = []
+    for place, one in enumerate(found):
+        _check(one)
+        starts, last = _start(one), one.layers[-1].layer.events[-1].node
+        follows = any(graph.between(other.layers[-1].layer.events[-1].node, starts) for other in found[:place])
+        followed = any(graph.between(last, _start(other)) for other in found[place + 1 :])
+        path = _common_path(graph, one)
+        layers = tuple(_layer(graph, layer, number, path) for number, layer in enumerate(one.layers, start=1))
+        embed = tuple(_norm(graph, node, "embed", True) for node in one.embed)
+        final = tuple(_norm(graph, node, "final", True) for node in one.final)
+        stacks.append(Stack(layers, embed, final, follows, followed))
+    _check_shared(graph, stacks)
+    return tuple(stacks)
+
+
+def _check(one: ReadChain) -> None:
+    if one.begins:
+        raise RewireError(
+            f"{one.layers[0].layer.path or 'This model'} has {len(one.begins) + 1} streams; models with one are rewired."
+        )
+    for number, layer in enumerate(one.layers, start=1):
+        if layer.text == UNKNOWN:
+            raise RewireError(
+                f"A model is rewired only if all of it is understood, and layer {number} "
+                f"({layer.layer.path or 'in the open'}) is not: {layer.seen}."
+            )
+
+
+def _start(one: ReadChain) -> int:
+    return one.layers[0].layer.events[0].base
+
+
+def _check_shared(graph: Graph, stacks: Sequence[Stack]) -> None:
+    for stack in stacks:
+        owners: dict[str, int] = {}
+        scopes = {layer.path for layer in stack.layers}
+        for layer in stack.layers:
+            for name in (one for norm in layer.norms for one in norm.parameters):
+                if owners.setdefault(name, layer.number) != layer.number:
+                    raise RewireError(
+                        f"Layers {owners[name]} and {layer.number} share {name}; a module that several layers share "
+                        "cannot be given a placement of its own in each."
+                    )
+        ran = [call.path for call in graph.program.calls]
+        for path in scopes:
+            layers = [layer.number for layer in stack.layers if layer.path == path]
+            if len(layers) > 1 and ran.count(path) > 1:
+                raise RewireError(
+                    f"Layers {layers[0]} and {layers[1]} are one module, {path}; modules that several layers share "
+                    "are not rewired."
+                )
+
+
+def _layer(graph: Graph, layer: ReadLayer, number: int, common: str) -> Anatomy:
+    events = layer.layer.events
+    path = graph.program.calls[layer.layer.call].path if layer.layer.call >= 0 else common
+    sublayers = sorted(
+        (one for event in events for one in _sublayers(graph, event)), key=lambda pair: pair[0]
+    )
+    return Anatomy(
+        path=path,
+        number=number,
+        text=layer.text,
+        sublayers=tuple(one for _, one in sublayers),
+        norms=tuple(_norms(graph, layer)),
+        gains=tuple(dict.fromkeys(name for event in events for name in _gains(graph, event.value))),
+        scaled=any(isinstance(part, Scaled) for event in events for part in walk(event.value)),
+        size=graph[events[0].base].shape,
+    )
+
+
+def _norms(graph: Graph, layer: ReadLayer) -> Iterator[Norm]:
+    sites = layer.spelling.sites()
+    for event in layer.layer.events:
+        for part in walk(event.value):
+            if isinstance(part, Normed):
+                yield _norm(graph, part.norm, sites.get(part.norm, "norm"), not event.is_sum)
+
+
+def _norm(graph: Graph, node: int, site: str, stays: bool) -> Norm:
+    shape = graph[graph.inputs(node)[0]].shape
+    axes, width = statistics(graph[node], shape)
+    name = graph[node].attrs["name"]
+    return Norm(
+        path=graph.path(node),
+        parameters=parameter_names(graph, node),
+        site=site,
+        kind=NAMES.get(name, name),
+        eps=float(graph[node].attrs["eps"]),
+        width=width,
+        is_last=tuple(axes) == (-1,),
+        stays=stays,
+    )
+
+
+def _sublayers(graph: Graph, event: Event) -> list[tuple[int, Sublayer]]:
+    """The sublayers of an event, each with a node that says when it runs."""
+    found = list(_branches(graph, event.value, 1.0, ()))
+    result = []
+    for applied, factor, gains in found:
+        if any(isinstance(part, Applied) for part in walk(applied.value)):
+            raise RewireError(f"{applied.kind} reads what another sublayer gives it without a sum between them.")
+        mixing = [node for node in applied.nodes if graph.is_mixing(node)] or list(applied.ends)
+        made = Sublayer(
+            applied.kind, _module(graph, applied), factor, gains, len(applied.ends) > 1, len(found) > 1
+        )
+        result.append((min(mixing), made))
+    return result
+
+
+def _branches(
+    graph: Graph, value: Expression, factor: float, gains: tuple[str, ...]
+) -> Iterator[tuple[Applied, float, tuple[str, ...]]]:
+    """The sublayers that are added, with the numbers and learned factors that multiply them."""
+    match value:
+        case Applied():
+            yield value, factor, gains
+        case Scaled(factor=number, value=inside):
+            yield from _branches(graph, inside, factor * number, gains)
+        case Gained(gain=gain, value=inside):
+            yield from _branches(graph, inside, factor, (*gains, *graph.parameters(gain)))
+        case _:
+            for part in parts(value):
+                yield from _branches(graph, part, factor, gains)
+
+
+def _gains(graph: Graph, value: Expression) -> list[str]:
+    return [name for part in walk(value) if isinstance(part, Gained) for name in graph.parameters(part.gain)]
+
+
+def _module(graph: Graph, applied: Applied) -> str:
+    calls = _shared_calls(graph, [node for node in applied.nodes if graph.is_mixing(node)] or list(applied.ends))
+    return graph.program.calls[calls[-1]].path
+
+
+def _common_path(graph: Graph, one: ReadChain) -> str:
+    """The module whose forward runs all layers of a stream."""
+    nodes = [
+        node
+        for layer in one.layers
+        for event in layer.layer.events
+        for node in (event.node, *_made_of(graph, event))
+    ]
+    return graph.program.calls[_shared_calls(graph, nodes)[-1]].path
+
+
+def _made_of(graph: Graph, event: Event) -> list[int]:
+    found: list[int] = []
+    for part in walk(event.value):
+        match part:
+            case Normed(norm=norm):
+                found.append(norm)
+            case Applied(nodes=nodes):
+                found += [node for node in nodes if graph.is_mixing(node)]
+    return found
+
+
+def _shared_calls(graph: Graph, nodes: Sequence[int]) -> tuple[int, ...]:
+    scopes = [graph.calls(node) for node in nodes]
+    shortest = min(scopes, key=len)
+    for place, call in enumerate(shortest):
+        if any(scope[place] != call for scope in scopes):
+            return shortest[:place]
+    return shortest

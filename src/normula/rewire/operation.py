@@ -1,0 +1,281 @@
+"""From the wanted layers of a model to all that is done to a copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from normula.formula import Formula, Placement
+from normula.formula.run import number
+from normula.formula.tree import Call
+from normula.formula.words import NORMS, STREAM
+from normula.record.rewiring import Branch, Change, NewGain, NewNorm, NormAt, Operation, Script
+from normula.rewire.anatomy import Anatomy, Norm, Stack
+from normula.rewire.errors import RewireError
+from normula.rewire.matching import KINDS, Placed, matched
+from normula.rewire.straight import Line
+from normula.rewire.wanted import Wanted, wanted
+
+WORDS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm", "L2Norm": "l2norm", "DyT": "dyt", "Derf": "derf"}
+
+
+@dataclass(slots=True)
+class Drawn:
+    """An operation while it is drawn up, with what a plan says of it.
+
+    Attributes:
+        argument: for the path of a module, the argument that its stream comes in.
+        slot: the place for a closing norm that a model has and leaves empty, by the path of its last layer.
+    """
+
+    argument: Mapping[str, tuple[str, int]]
+    slot: Mapping[str, str]
+    scripts: dict[str, Script] = field(default_factory=dict)
+    passing: dict[str, bool] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    unused: list[str] = field(default_factory=list)
+    norms: list[NewNorm] = field(default_factory=list)
+    gains: list[NewGain] = field(default_factory=list)
+    slots: list[str] = field(default_factory=list)
+    changes: list[Change] = field(default_factory=list)
+    placed: list[NormAt] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def finished(self) -> Operation:
+        removed = tuple(path for path in self.passing if path not in self.used)
+        return Operation(
+            scripts=tuple(self.scripts.values()),
+            passing=tuple(self.passing.items()),
+            removed=removed,
+            unused=tuple(self.unused),
+            norms=tuple(self.norms),
+            gains=tuple(self.gains),
+            slots=tuple(self.slots),
+        )
+
+
+def draw(drawn: Drawn, placement: Placement, stack: Stack, sides: Mapping[str, int]) -> tuple[Wanted, ...]:
+    """Draw up what is done to one stream.
+
+    Raises:
+        RewireError: it cannot be done; the message says why.
+    """
+    layers = wanted(placement, stack, sides)
+    changed = [one for one in layers if one.text != one.layer.text]
+    scopes: dict[str, list[Wanted]] = {}
+    for one in layers:
+        scopes.setdefault(one.layer.path, []).append(one)
+    for path, members in scopes.items():
+        if any(one in changed for one in members):
+            _script(drawn, path, members, stack)
+    _embed(drawn, placement.embed, stack)
+    _final(drawn, placement.final, stack)
+    return layers
+
+
+def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> None:
+    """What one module does to the stream, through one layer or several."""
+    line = Line()
+    branches: list[Branch] = []
+    gains: list[str] = []
+    for one in layers:
+        places = _places(drawn, path, one, len(layers) > 1, stack)
+        first = len(branches)
+        numbers = {index: first + place for index, place in one.numbers.items()}
+        line.layer(one.formula, one.symbols, lambda index, places=places: places.get(index, ""), numbers)
+        for place, sublayer in enumerate(one.layer.sublayers):
+            watched = _below(sublayer.path, path) if sublayer.beside else ""
+            branches.append(
+                Branch(
+                    word=sublayer.word,
+                    entry=line.entries[first + place],
+                    after=line.after.get(first + place, ""),
+                    factor=sublayer.factor,
+                    path=watched,
+                    in_parts=sublayer.in_parts,
+                )
+            )
+        gains += [_below(name, path) for name in one.layer.gains]
+        for norm in one.layer.norms:
+            drawn.passing[norm.path] = norm.stays
+    if path not in drawn.argument:
+        raise RewireError(f"No argument of {path or 'the model'} is the stream; its layers cannot be given another.")
+    drawn.scripts[path] = Script(
+        path=path,
+        argument=drawn.argument[path],
+        code=tuple(line.code),
+        branches=tuple(branches),
+        scaled=any(one.layer.scaled for one in layers),
+        gains=tuple(gains),
+    )
+
+
+def _places(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -> dict[int, str]:
+    """Where each norm and gain of a layer's formula lives, below the module that runs it."""
+    prefix = f"layer_{one.layer.number}_" if several else ""
+    places: dict[int, str] = {}
+    before = {norm.site: norm for norm in one.layer.norms}
+    for placed in matched(one):
+        if placed.source is not None and placed.origin != "copied":
+            places[placed.index] = _below(placed.source.path, path)
+            drawn.used.add(placed.source.path)
+            drawn.placed.append(_at(placed.source.path, placed, placed.source, one.layer.number))
+            if placed.origin == "moved":
+                drawn.changes.append(
+                    Change(where=one.layer.path, site=placed.site, change=f"{placed.source.path}, from {placed.source.site}")
+                )
+            continue
+        like = placed.source or _template(placed.word, one.layer, stack)
+        name = prefix + placed.site.replace(".", "_")
+        places[placed.index] = name
+        new = NewNorm(
+            path=f"{path}.{name}".lstrip("."),
+            kind=_kind(placed.word, like, stack),
+            width=like.width if like else one.layer.size[-1],
+            eps=like.eps if like else 1e-5,
+            like=like.path if like else "",
+            start=placed.start,
+            copied=placed.origin == "copied",
+        )
+        drawn.norms.append(new)
+        drawn.placed.append(_at(new.path, placed, like, one.layer.number))
+        if placed.source is not None:
+            drawn.notes.append(
+                f"{placed.source.path}: 2 sites, 1 tensor -> 2 tensors (copied); they are trained apart from here on"
+            )
+        drawn.changes.append(Change(where=one.layer.path, site=placed.site, change=f"+ {new.path}, {_words(placed)}"))
+    for gain in one.formula.gains:
+        places[gain.index] = _gain(drawn, path, prefix, one, gain.index)
+    kept = set(places.values())
+    for site, norm in before.items():
+        if _below(norm.path, path) not in kept:
+            drawn.changes.append(Change(where=one.layer.path, site=site, change=f"- {norm.path}"))
+    return places
+
+
+def _gain(drawn: Drawn, path: str, prefix: str, one: Wanted, index: int) -> str:
+    gain = next(one for one in one.formula.gains if one.index == index)
+    name = prefix + one.formula.sites[index].replace(".", "_")
+    start = 1.0 if gain.start is None else number(gain.start, dict(one.symbols))
+    width = one.layer.size[-1] if gain.channel else 0
+    new = NewGain(path=f"{path}.{name}".lstrip("."), width=width, start=start)
+    drawn.gains.append(new)
+    drawn.changes.append(Change(where=one.layer.path, site=one.formula.sites[index], change=f"+ {new.path}, a gain that starts at {start:g}"))
+    return name
+
+
+def _words(placed: Placed) -> str:
+    if placed.origin == "copied":
+        return "a copy"
+    return f"gain {placed.start:g}, bias 0"
+
+
+def _at(path: str, placed: Placed, like: Norm | None, layer: int) -> NormAt:
+    kind = like.kind if like else placed.word
+    return NormAt(
+        path=path, site=placed.site, kind=kind, eps=like.eps if like else 1e-5, layer=layer, origin=placed.origin
+    )
+
+
+def _template(word: str, layer: Anatomy | None, stack: Stack) -> Norm | None:
+    """A norm of the model that a new one is made like: of the layer, else of the stack."""
+    near = [*(layer.norms if layer else ()), *(norm for one in stack.layers for norm in one.norms)]
+    return next((one for one in [*near, *stack.final, *stack.embed] if one.kind in KINDS[word]), None)
+
+
+def _kind(word: str, like: Norm | None, stack: Stack) -> str:
+    if like is not None:
+        return WORDS.get(like.kind, "norm")
+    return "layernorm" if word == "norm" else word
+
+
+def _embed(drawn: Drawn, wanted: Formula, stack: Stack) -> None:
+    """The norms before the first layer; a stream that goes on from another one keeps what it has."""
+    if stack.follows:
+        return
+    call = _only_norm(wanted)
+    if call is None:
+        _drop(drawn, stack.embed, "before the first layer")
+    elif not stack.embed:
+        first = stack.layers[0]
+        name = _added(drawn, call, stack, first.path, "embed_norm", "before the first layer", "embed")
+        _surround(drawn, first.path, embed=name)
+
+
+def _final(drawn: Drawn, wanted: Formula, stack: Stack) -> None:
+    """The norms after the last layer; a stream that goes on in another one keeps what it has."""
+    if stack.is_followed:
+        return
+    call = _only_norm(wanted)
+    if call is None:
+        _drop(drawn, stack.final, "after the last layer")
+    elif not stack.final:
+        last = stack.layers[-1]
+        if last.path in drawn.slot:
+            slot = drawn.slot[last.path]
+            parent, _, name = slot.rpartition(".")
+            _added(drawn, call, stack, parent, name, "after the last layer", "final")
+            drawn.slots.append(slot)
+        else:
+            name = _added(drawn, call, stack, last.path, "final_norm", "after the last layer", "final")
+            _surround(drawn, last.path, closing=name)
+
+
+def _added(drawn: Drawn, call: Call, stack: Stack, path: str, name: str, where: str, site: str) -> str:
+    like = _template(call.word, stack.layers[-1], stack)
+    new = NewNorm(
+        path=f"{path}.{name}".lstrip("."),
+        kind=_kind(call.word, like, stack),
+        width=like.width if like else stack.layers[-1].size[-1],
+        eps=like.eps if like else 1e-5,
+        like=like.path if like else "",
+    )
+    drawn.norms.append(new)
+    drawn.changes.append(Change(where=where, site=site, change=f"+ {new.path}, gain 1, bias 0"))
+    placed = Placed(0, call.word, site, "new", None, 1.0)
+    drawn.placed.append(_at(new.path, placed, like, 0))
+    return name
+
+
+def _surround(drawn: Drawn, path: str, embed: str = "", closing: str = "") -> None:
+    old = drawn.scripts.get(path) or Script(path=path, argument=drawn.argument.get(path, ("", 0)))
+    drawn.scripts[path] = Script(
+        path=path,
+        argument=old.argument,
+        code=old.code,
+        branches=old.branches,
+        scaled=old.scaled,
+        gains=old.gains,
+        embed=embed or old.embed,
+        closing=closing or old.closing,
+    )
+
+
+def _drop(drawn: Drawn, norms: Sequence[Norm], where: str) -> None:
+    for norm in norms:
+        drawn.passing[norm.path] = True
+        drawn.changes.append(Change(where=where, site=norm.site, change=f"- {norm.path}"))
+
+
+def _only_norm(formula: Formula) -> Call | None:
+    """The norm that stands before or after a stack; None for the stream as it is."""
+    if str(formula) == STREAM:
+        return None
+    calls = [call for call in formula.calls if call.word in NORMS]
+    if len(calls) != 1 or len(formula.tree.statements) != 1 or formula.tree.statements[0].value != calls[0]:
+        raise RewireError(f"Before and after a stack stands x or one norm of it, not {formula}.")
+    return calls[0]
+
+
+def _below(path: str, scope: str) -> str:
+    """A path below a module.
+
+    Raises:
+        RewireError: it is elsewhere.
+    """
+    if scope and not path.startswith(f"{scope}."):
+        raise RewireError(
+            f"{path or 'A norm in the open'} works on the stream of {scope} from outside of it; only what is inside "
+            "can be moved."
+        )
+    return path.removeprefix(f"{scope}.") if scope else path

@@ -1,0 +1,64 @@
+"""New norms: made like one that the model has, with gain 1 and bias 0."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from itertools import product
+from typing import Final
+
+import torch
+from torch import Tensor, nn
+
+from normula.record.rewiring import NewNorm
+from normula.torch.norms import norm as own_norm
+
+CLOSE: Final = 1e-3
+"""Of a new norm to the definition of its kind: norms round to half precision in models of that."""
+
+
+def fresh(new: NewNorm, model: nn.Module) -> nn.Module:
+    """The module of a new norm.
+
+    Raises:
+        ValueError: the norm that it is made like does not become the identity gain at any value of its parameters.
+    """
+    anchor = next((one for one in model.parameters() if one.is_floating_point()), torch.zeros(()))
+    if not new.like:
+        return own_norm(new.kind, new.width, new.eps).to(device=anchor.device, dtype=anchor.dtype)
+    made = deepcopy(model.get_submodule(new.like))
+    if not new.copied:
+        _start(made, new)
+    return made
+
+
+def _start(made: nn.Module, new: NewNorm) -> None:
+    """Give a norm gain 1 and bias 0, whatever it writes for that: some multiply by 1 + weight."""
+    parameters = dict(made.named_parameters())
+    if not parameters or any(one.is_meta for one in parameters.values()):
+        return
+    for values in product((1.0, 0.0), repeat=len(parameters)):
+        for parameter, value in zip(parameters.values(), values, strict=True):
+            parameter.data.fill_(value)
+        if _is_bare(made, new):
+            if new.start != 1.0:
+                parameters[next(iter(parameters))].data.add_(new.start - 1.0)
+            return
+    raise ValueError(f"no values of {', '.join(parameters)} make {new.like} a norm with gain 1 and bias 0")
+
+
+@torch.no_grad()
+def _is_bare(made: nn.Module, new: NewNorm) -> bool:
+    """Whether a norm has gain 1 and bias 0: two bare norms of different rows have mean square 1."""
+    anchor = next(made.parameters())
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(4, 3, new.width, generator=generator).to(device=anchor.device, dtype=anchor.dtype)
+    result = made(rows)
+    return _near(result, _bare(rows.float(), new))
+
+
+def _bare(rows: Tensor, new: NewNorm) -> Tensor:
+    return own_norm(new.kind if new.kind != "norm" else "layernorm", new.width, new.eps)(rows.cpu())
+
+
+def _near(one: Tensor, other: Tensor) -> bool:
+    return bool((one.float().cpu() - other).abs().max() < (CLOSE if one.dtype == torch.float32 else 3e-2))

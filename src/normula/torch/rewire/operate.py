@@ -1,0 +1,165 @@
+"""The operation itself, on a copy of the model."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from normula.record.rewiring import NewGain, Operation, Script
+from normula.torch.capture.nested import tensors
+from normula.torch.rewire.fresh import fresh
+from normula.torch.rewire.swapped import Absent, swap
+
+
+def operated(model: nn.Module, operation: Operation) -> nn.Module:
+    """A copy of a model, with what is in an operation done to it; the model stays as it was.
+
+    Raises:
+        ValueError: a norm that new ones are to be like has no values with gain 1 and bias 0.
+    """
+    new = deepcopy(model)
+    made = {one.path: fresh(one, model) for one in operation.norms}
+    gains = {one.path: _gain(one, model) for one in operation.gains}
+    for path, module in made.items():
+        parent, name = _parent(new, path)
+        setattr(parent, name, module.train(parent.training))
+    for path, gain in gains.items():
+        parent, name = _parent(new, path)
+        parent.register_parameter(name, gain)
+    for path, stays in operation.passing:
+        _let_pass(new, path, stays, removed=path in operation.removed)
+    for script in operation.scripts:
+        _step(new, script)
+    for name in operation.unused:
+        new.get_parameter(name).requires_grad_(requires_grad=False)
+    _without_fast_path(new, operation)
+    return new
+
+
+def arguments(
+    model: nn.Module, paths: Mapping[str, Sequence[tuple[int, ...]]], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, tuple[str, int]]:
+    """For the paths of modules, the argument that a stream of these shapes comes in: its name and its place.
+
+    Modules that get no such argument are left out.
+    """
+    found: dict[str, tuple[str, int]] = {}
+    hooks = []
+    for path, shapes in paths.items():
+        module = model.get_submodule(path)
+
+        def look(module: nn.Module, args: Any, kwargs: Any, path: str = path, shapes: Any = shapes) -> None:
+            place = _argument(module, args, kwargs, shapes)
+            if place is not None:
+                found.setdefault(path, place)
+
+        hooks.append(module.register_forward_pre_hook(look, with_kwargs=True))
+    try:
+        with torch.no_grad(), _slowly():
+            model(*args, **kwargs)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
+
+
+def slots(model: nn.Module, paths: Sequence[str]) -> dict[str, str]:
+    """For the paths of last layers, the place for a closing norm that PyTorch's own stack has and leaves empty."""
+    kinds = (nn.TransformerEncoder, nn.TransformerDecoder)
+    found = {}
+    for path, module in model.named_modules():
+        if isinstance(module, kinds) and module.norm is None:
+            last = f"{path}.layers.{len(module.layers) - 1}".lstrip(".")
+            if last in paths:
+                found[last] = f"{path}.norm".lstrip(".")
+    return found
+
+
+class _slowly:
+    """Inside, PyTorch's encoder layers run as modules."""
+
+    def __enter__(self) -> None:
+        self.before = torch.backends.mha.get_fastpath_enabled()
+        torch.backends.mha.set_fastpath_enabled(False)
+
+    def __exit__(self, *_: object) -> None:
+        torch.backends.mha.set_fastpath_enabled(self.before)
+
+
+def _argument(
+    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shapes: Sequence[tuple[int, ...]]
+) -> tuple[str, int] | None:
+    names = [
+        name
+        for name, one in inspect.signature(module.forward).parameters.items()
+        if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)
+    ]
+    given = [(names[place] if place < len(names) else "", place, one) for place, one in enumerate(args)]
+    given += [(name, names.index(name) if name in names else len(names), one) for name, one in kwargs.items()]
+    for fits in (lambda one: tuple(one.shape) in shapes, lambda one: one.numel() in [_size(s) for s in shapes]):
+        for name, place, one in given:
+            if isinstance(one, Tensor) and one.is_floating_point() and fits(one):
+                return name, place
+    return None
+
+
+def _size(shape: tuple[int, ...]) -> int:
+    size = 1
+    for length in shape:
+        size *= length
+    return size
+
+
+def _parent(model: nn.Module, path: str) -> tuple[nn.Module, str]:
+    above, _, name = path.rpartition(".")
+    return model.get_submodule(above), name
+
+
+def _gain(new: NewGain, model: nn.Module) -> nn.Parameter:
+    anchor = next((one for one in model.parameters() if one.is_floating_point()), torch.zeros(()))
+    shape = (new.width,) if new.width else ()
+    return nn.Parameter(torch.full(shape, new.start, device=anchor.device, dtype=anchor.dtype))
+
+
+def _let_pass(model: nn.Module, path: str, stays: bool, *, removed: bool) -> None:
+    """Let a norm pass what the model's own code gives it."""
+    parent, name = _parent(model, path)
+    if removed:
+        setattr(parent, name, Absent(stays))
+        return
+    module = model.get_submodule(path)
+    passes = dict(getattr(module, "_passes", {}))
+    module._passes = {**passes, len(passes): stays}
+    swap(module, "passing")
+
+
+def _step(model: nn.Module, script: Script) -> None:
+    """Give a module's layers their formulas, and watch the sublayers that run beside one another."""
+    module = model.get_submodule(script.path)
+    module._scripts = (*getattr(module, "_scripts", ()), script)
+    swap(module, "stepping")
+    for place, branch in enumerate(script.branches):
+        if branch.path:
+            sublayer = module.get_submodule(branch.path)
+            sublayer._place = place
+            swap(sublayer, "watched")
+
+
+def _without_fast_path(model: nn.Module, operation: Operation) -> None:
+    """PyTorch's encoder must not skip its layers' forward."""
+    paths = [script.path for script in operation.scripts]
+    for path, module in model.named_modules():
+        if isinstance(module, nn.TransformerEncoder) and any(one.startswith(path) for one in paths):
+            module.enable_nested_tensor = module.use_nested_tensor = False
+        if isinstance(module, nn.TransformerEncoderLayer) and path in paths:
+            module.activation_relu_or_gelu = 0
+
+
+def output_tensors(result: Any) -> list[Tensor]:
+    """The tensors that a model returned."""
+    return list(tensors(result))
