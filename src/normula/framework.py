@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +18,9 @@ ROOMS = {"torch": "torch", "flax": "flax", "linen": "flax", "nnx": "flax"}
 
 PACKAGES = {"torch": ("torch",), "flax": ("jax", "flax")}
 """For each room, the packages whose versions belong into a record."""
+
+NEEDED = {"torch": ("torch", "safetensors"), "flax": ("jax", "flax", "optax", "safetensors")}
+"""For each room, the packages without which it cannot be loaded."""
 
 _current: ContextVar[str] = ContextVar("framework", default="torch")
 
@@ -31,7 +36,24 @@ def room(framework: str | None = None) -> ModuleType:
     try:
         return import_module(f"normula.{name}")
     except ModuleNotFoundError as error:
-        raise ImportError(f"{error.name} is not installed; install it with: pip install 'normula[{name}]'") from None
+        raise ImportError(_missing(error.name, name)) from None
+
+
+def check_installed(framework: str | None = None) -> None:
+    """Find out whether a framework is there, without the seconds that loading it takes.
+
+    Raises:
+        ValueError, ImportError: as `room`.
+    """
+    name = _room_name(framework)
+    for package in NEEDED[name]:
+        if find_spec(package) is None:
+            raise ImportError(_missing(package, name))
+
+
+def room_path(framework: str | None = None) -> Path:
+    """The folder of a framework's room."""
+    return Path(__file__).parent / _room_name(framework)
 
 
 def packages(framework: str | None = None) -> tuple[str, ...]:
@@ -54,6 +76,10 @@ def using(framework: str) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def _missing(package: str | None, room: str) -> str:
+    return f"{package} is not installed; install it with: pip install 'normula[{room}]'"
 
 
 def _room_name(framework: str | None) -> str:

@@ -50,6 +50,11 @@ def test_with_weights_that_do_no_harm_there_is_no_difference_at_any_depth() -> N
     assert said(race, "headline") == ["No difference is shown at any depth."]
 
 
+def test_no_difference_anywhere_is_said_once() -> None:
+    race = raced(lambda entry: 1.0, depth=(1, 2), init=("xavier", "torch", "normal"))
+    assert said(race, "headline") == ["No difference is shown anywhere in the grid."]
+
+
 def test_initial_weights_are_named_where_they_decide() -> None:
     race = raced(copy_task, depth=(6, 18), warmup=(0, 10), init=("xavier", "torch"))
     assert said(race, "headline")[-1] == (

@@ -12,12 +12,13 @@ from rich.console import Console
 
 from normula.formula import Placement
 from normula.race import Grid
-from normula.record import Race, from_json, to_json
+from normula.record import Comparison, Race, from_json, to_json
 from normula.report import html
 from normula.report.race_figures import png_files, svg_files
 from normula.report.race_spec import race_command
 from normula.report.race_terminal import race_terminal
 from tests.race.answers import raced
+from tests.report import records
 from tests.report.races import RACES
 from tests.report.reader import Reader
 
@@ -215,6 +216,14 @@ def test_the_summary_has_verdict_and_compute() -> None:
     ):
         assert words in text
     assert "No training run was made." in printed(RACES["nothing"], 80)
+
+
+@pytest.mark.parametrize("record", [RACES["whole"], records.comparison()], ids=["race", "comparison"])
+def test_runs_that_are_too_many_for_a_page_are_counted(
+    record: Race | Comparison, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("normula.report.page.MOST_ROWS", 3)
+    assert f"{len(record.trials) - 3} more runs are in the record." in Reader(html(record)).text
 
 
 def test_one_contestant_alone_has_a_page() -> None:

@@ -77,5 +77,10 @@ def names_of(formula: Formula) -> tuple[Entry, ...]:
     Those with a registered operator are left out: their formula is only the branch inside it.
     """
     layer = formula.layer()
-    plain = [one for one in entries() if one.placement.operator is None]
-    return tuple(one for one in plain if one.placement.formula == formula or one.placement.formula.layer() == layer)
+    return tuple(one for one, its_layer in _layers() if one.placement.formula == formula or its_layer == layer)
+
+
+@cache
+def _layers() -> tuple[tuple[Entry, Formula], ...]:
+    """The entries without an operator, each with the formula of a whole layer."""
+    return tuple((one, one.placement.formula.layer()) for one in entries() if one.placement.operator is None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import fmean
 
 from normula.race.halving import Question, Setting, rungs
 from normula.race.pool import Done, Engine, Job
@@ -65,23 +66,30 @@ class Estimate:
 
 
 def estimate(engine: Engine, entries: Sequence[Entry], *, halving: bool) -> Estimate:
-    """Time a few updates of each size; one that cannot be run is left out."""
-    found: dict[Size, tuple[float, float]] = {}
-    jobs = [(size, Job(timed, (entry,))) for size, entry in _timed(entries)]
+    """Time a few updates of each size, with all processes at work; one that cannot be run is left out."""
+    workers = min(engine.size, len(entries))
+    timings = _timed(entries)
+    jobs = [timings[place % len(timings)] for place in range(max(workers, len(timings)))]  # warms up all processes
     running: dict[str, Size] = {}
-    while jobs or running:
-        while jobs and len(running) < engine.size:
-            size, job = jobs.pop()
-            running[str(size)] = size
-            engine.give(str(size), job)
+    found: dict[Size, list[tuple[float, float]]] = {}
+    todo = list(enumerate(jobs))
+    while todo or running:
+        while todo and len(running) < workers:
+            place, (size, entry) = todo.pop()
+            running[str(place)] = size
+            engine.give(str(place), Job(timed, (entry,)))
         for key, event in engine.wait():
             size = running.pop(key)
             if isinstance(event, Done):
-                found[size] = event.result
+                found.setdefault(size, []).append(event.result)
+    times = {
+        size: (fmean(around), fmean(step))
+        for size, (around, step) in ((size, zip(*pairs, strict=True)) for size, pairs in found.items())
+    }
     return Estimate(
-        times=found,
+        times=times,
         share=_share(entries) if halving else 1.0,
-        workers=min(engine.size, len(entries)),
+        workers=workers,
         steps=entries[0].recipe.steps,
     )
 

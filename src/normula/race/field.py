@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from statistics import fmean
@@ -19,6 +19,9 @@ from normula.record import Cell, Facet, Trial
 Setting = tuple[float, int]
 """Rate and warmup."""
 
+Counted = dict[int, float]
+"""Losses by seed."""
+
 Losses = np.ndarray[Any, np.dtype[np.float64]]
 
 
@@ -32,6 +35,7 @@ class Field:
         at: updates at which runs are compared by their training loss; None for held-out losses at the end.
         settings: of each contestant, as the grid has them.
         trials: of each contestant and setting, by seed.
+        counted: what each of these runs counts as, by seed: those alone that are compared.
     """
 
     facet: Facet
@@ -39,6 +43,7 @@ class Field:
     at: int | None
     settings: dict[str, tuple[Setting, ...]]
     trials: dict[tuple[str, Setting], tuple[Trial, ...]]
+    counted: dict[tuple[str, Setting], Counted]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,19 +62,9 @@ class Field:
         """All runs of a contestant."""
         return tuple(trial for setting in self.settings[name] for trial in self.trials[name, setting])
 
-    @property
-    def seeds(self) -> frozenset[int]:
-        """Those with which every run of the facet was made; all of them where there are none such.
-
-        Where a race was interrupted, only these compare settings and contestants on the same terms.
-        """
-        made = [{trial.seed for trial in trials} for trials in self.trials.values()]
-        return frozenset(set.intersection(*made) or set.union(*made))
-
-    def losses(self, name: str, setting: Setting) -> dict[int, float]:
+    def losses(self, name: str, setting: Setting) -> Counted:
         """What each run counts as, by seed; without those that count as nothing, or are not to be compared."""
-        found = {trial.seed: counted_loss(trial, self.at) for trial in self.trials[name, setting]}
-        return {seed: loss for seed, loss in found.items() if seed in self.seeds and not math.isnan(loss)}
+        return self.counted[name, setting]
 
     def best(self, name: str) -> Setting | None:
         """The setting with the lowest mean loss among those that have the most runs to count."""
@@ -122,13 +117,29 @@ def _field(grid: Grid, trials: Sequence[Trial], facet: Facet) -> Field:
     of: dict[tuple[str, Setting], list[Trial]] = {(name, one): [] for name in settings for one in settings[name]}
     for trial in sorted(here, key=lambda trial: trial.seed):
         of[trial.name, (trial.lr, trial.warmup)].append(trial)
+    at = common_step(here)
     return Field(
         facet=facet,
         steps=grid.steps,
-        at=common_step(here),
+        at=at,
         settings=settings,
         trials={key: tuple(found) for key, found in of.items()},
+        counted=_counted(of, at),
     )
+
+
+def _counted(of: Mapping[tuple[str, Setting], Sequence[Trial]], at: int | None) -> dict[tuple[str, Setting], Counted]:
+    """What runs count as, of the seeds with which every run was made; of all where there are none such.
+
+    Where a race was interrupted, only these compare settings and contestants on the same terms.
+    """
+    made = [{trial.seed for trial in trials} for trials in of.values()]
+    seeds = set.intersection(*made) or set.union(*made)
+    found = {key: {trial.seed: counted_loss(trial, at) for trial in trials} for key, trials in of.items()}
+    return {
+        key: {seed: loss for seed, loss in losses.items() if seed in seeds and not math.isnan(loss)}
+        for key, losses in found.items()
+    }
 
 
 def _is_in(trial: Trial, facet: Facet, init: str) -> bool:

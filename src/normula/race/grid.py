@@ -16,7 +16,7 @@ from normula.data import Task
 from normula.data import task as named_task
 from normula.formula import Formula, Placement
 from normula.formula.errors import nearest
-from normula.framework import room
+from normula.framework import check_installed
 from normula.race.factory import factory
 from normula.race.lane import Lane
 from normula.race.trial import Entry
@@ -153,7 +153,7 @@ class Grid:
         Raises:
             ValueError: what cannot be, with the reason.
         """
-        room(self.framework)  # what is not installed is found here
+        check_installed(self.framework)
         seen = {replace(entry.spec, seed=0): entry for entry in self.entries}
         for spec in seen:
             plan(spec)

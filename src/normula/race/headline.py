@@ -28,6 +28,9 @@ def headlines(titles: Mapping[str, str], found: Sequence[Ranked]) -> Iterable[st
         where = label(facet, facets, without=("depth",))
         groups.setdefault((where, _headline(titles, rows, gaps)), []).append(facet)
     depths = len({facet.depth for facet in facets})
+    if len({where for where, _ in groups}) > 1 and {text for _, text in groups} == {NONE}:
+        yield "No difference is shown anywhere in the grid."
+        return
     for (where, text), same in groups.items():
         if text:
             yield _stated(where, text, [facet.depth for facet in same], depths)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from normula.framework import packages, room
+from normula.framework import packages, room_path
 from normula.race.factory import sources_of
 from normula.race.grid import Grid
 from normula.record import Environment, environment
@@ -75,7 +75,7 @@ def maker(framework: str) -> str:
 
 def _computing(framework: str) -> list[Path]:
     """The files whose text decides what a training run comes to."""
-    own = Path(room(framework).__file__ or "").parent
+    own = room_path(framework)
     roots = [*(ROOT / name for name in COMPUTES), *(ROOT / "race" / name for name in AT_THE_RACE), own]
     files = [file for root in roots for file in ([root] if root.is_file() else sorted(root.rglob("*.*")))]
     reads_only = [own / name for name in READS_ONLY]

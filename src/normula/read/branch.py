@@ -369,9 +369,10 @@ class Branches:
         """Whether a value is one that the stream had before what is read, whatever was joined to it."""
         if self.graph.kind(node) == "join":
             return any(self._is_earlier(part, entry) for part in self.graph.inputs(node) if part < node)
+        size = self.graph[node].size  # a part of a value, such as one token, is no layer
         while node not in self._set and self.graph.kind(node) in ("view", "gather"):
             node = self.graph.inputs(node)[0]
-        return node in self._set and node < entry
+        return node in self._set and node < entry and self.graph[node].size == size
 
     def _is_layout(self, node: int, start: int) -> bool:
         while node > start and self.graph.kind(node) in ("view", "gather"):

@@ -25,6 +25,12 @@ ValuesOf: TypeAlias = Callable[[frozenset[int]], Mapping[int, Any] | None]
 
 def reading_of(program: Program, values_of: ValuesOf) -> Reading | None:
     """The reading of a program, replayed where values can be had; None where no two passes are the same."""
+    found = reading_and_ends(program, values_of)
+    return None if found is None else found[0]
+
+
+def reading_and_ends(program: Program, values_of: ValuesOf) -> tuple[Reading, dict[str, int]] | None:
+    """The same, and for each layer by its path the node of the stream after it."""
     graph, found = analysed(program)
     if program.real and not _prove(graph, found, values_of):
         return None
@@ -40,7 +46,7 @@ def reading_of(program: Program, values_of: ValuesOf) -> Reading | None:
     final = tuple(bool(one.final) and place == len(one.stages) - 1 for one in found for place in range(len(one.stages)))
     applied = [(_path(graph, part), part) for one in found for event in events_of(one) for part in sublayers_of(event)]
     seen = Seen(graph=graph, stages=stages, embed=embed, final=final, norms=norms, applied=applied, norm_nodes=nodes)
-    return Reading(
+    reading = Reading(
         stages=stages,
         embed_norms=embed,
         final_norms=final,
@@ -52,6 +58,11 @@ def reading_of(program: Program, values_of: ValuesOf) -> Reading | None:
         findings=findings(seen),
         fused=program.fused,
     )
+    return reading, {
+        f"{place}:{number}:{layer.layer.path}": layer.ends.get("x", layer.layer.events[-1].node)
+        for place, one in enumerate(found)
+        for number, layer in enumerate(one.layers, start=1)
+    }
 
 
 def written_of(layer: ReadLayer) -> Written:

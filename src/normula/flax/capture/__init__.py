@@ -15,7 +15,7 @@ from normula.flax.capture.recorder import Held, Recorder, shaped
 from normula.flax.capture.walk import UndecidedError, Walk
 from normula.record.program import Program
 
-__all__ = ["capture", "computes", "run", "values"]
+__all__ = ["capture", "computes", "recorded", "run", "values"]
 
 ValueOf: TypeAlias = Callable[[Leaf, int], Any]
 
@@ -59,6 +59,29 @@ def values(
         raise ValueError("Arrays that have a shape only give no values. Read the model with real ones, or a twin.")
     recorder, _ = _run(opened(model, args, kwargs), keep, real=True)
     return recorder.kept if computes(recorder, program) else None
+
+
+def recorded(
+    model: Any, args: Sequence[Any], kwargs: Mapping[str, Any], keep: frozenset[int]
+) -> tuple[Program, dict[int, np.ndarray]]:
+    """One pass with the parameters as they are: what it computes, and the values of some of its nodes and its outputs.
+
+    Raises:
+        Exception: whatever the call raises.
+    """
+    whole = opened(model, args, kwargs)
+    recorder = Recorder(keep)
+    found = run(whole, whole.traced()[0], recorder, (lambda leaf, _: leaf.array) if whole.real else None)
+    nodes, calls = recorder.called()
+    program = Program(
+        nodes=nodes,
+        outputs=tuple(dict.fromkeys(one.node for one in found)),
+        calls=calls,
+        uncalled=_uncalled(whole, recorder),
+        real=whole.real,
+    )
+    came_out = {one.node: np.asarray(one.value) for one in found if one.value is not None}
+    return program, {**recorder.kept, **came_out}
 
 
 def computes(recorder: Recorder, program: Program) -> bool:

@@ -16,7 +16,7 @@ from normula.torch.capture.recorder import Recorder
 from normula.torch.capture.scope import undisturbed
 from normula.torch.sources.meta import Affirming
 
-__all__ = ["Model", "capture", "module_of", "values"]
+__all__ = ["Model", "capture", "module_of", "recorded", "values"]
 
 Model: TypeAlias = nn.Module | torch.export.ExportedProgram
 
@@ -37,16 +37,21 @@ def capture(model: Model, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | 
     model = module_of(model)
     args, kwargs = _placed(model, args), _placed(model, dict(kwargs or {}))
     recorder, outputs = _run(model, args, kwargs, frozenset())
-    return Program(
-        nodes=tuple(recorder.nodes),
-        outputs=tuple(outputs),
-        calls=tuple(recorder.calls),
-        uncalled=tuple(
-            path for path, module in model.named_modules() if path not in recorder.called and _holds_vectors(module)
-        ),
-        fused=_takes_fast_path(model, args, kwargs),
-        real=not _is_meta(model),
-    )
+    return _program(model, recorder, outputs, fused=_takes_fast_path(model, args, kwargs))
+
+
+def recorded(
+    model: Model, args: Sequence[Any], kwargs: Mapping[str, Any], keep: frozenset[int]
+) -> tuple[Program, dict[int, np.ndarray]]:
+    """One pass with the parameters as they are: what it computes, and the values of some of its nodes and its outputs.
+
+    Raises:
+        Exception: whatever the forward raises.
+    """
+    model = module_of(model)
+    recorder, outputs = _run(model, _placed(model, args), _placed(model, dict(kwargs)), keep, generic=False)
+    came_out = {node: tensor.detach().double().cpu().numpy() for node, tensor in outputs.items() if not tensor.is_meta}
+    return _program(model, recorder, outputs, fused=False), {**recorder.kept, **came_out}
 
 
 def values(
@@ -87,12 +92,27 @@ def module_of(model: Model) -> nn.Module:
     return model
 
 
-def _run(model: nn.Module, args: Any, kwargs: Any, keep: frozenset[int]) -> tuple[Recorder, list[int]]:
-    """A recorded pass, and the nodes that it returned."""
+def _program(model: nn.Module, recorder: Recorder, outputs: Mapping[int, Tensor], *, fused: bool) -> Program:
+    return Program(
+        nodes=tuple(recorder.nodes),
+        outputs=tuple(outputs),
+        calls=tuple(recorder.calls),
+        uncalled=tuple(
+            path for path, module in model.named_modules() if path not in recorder.called and _holds_vectors(module)
+        ),
+        fused=fused,
+        real=not _is_meta(model),
+    )
+
+
+def _run(
+    model: nn.Module, args: Any, kwargs: Any, keep: frozenset[int], *, generic: bool = True
+) -> tuple[Recorder, dict[int, Tensor]]:
+    """A recorded pass, and the nodes that it returned, with their tensors."""
     inputs = [(f"{i}", tensor) for i, tensor in enumerate(tensors(args))]
     inputs += [(name, tensor) for name, value in kwargs.items() for tensor in tensors(value)]
     model = getattr(model, "_orig_mod", model)  # compiled code hides what it computes; the module inside does not
-    with undisturbed(model, SEED):
+    with undisturbed(model, SEED, generic=generic):
         recorder = Recorder(model, inputs, keep)
         try:
             with Affirming(), recorder.recording():
@@ -100,7 +120,7 @@ def _run(model: nn.Module, args: Any, kwargs: Any, keep: frozenset[int]) -> tupl
         finally:
             for parameter, before in recorder.overwritten:
                 parameter.data.copy_(before)
-    return recorder, list(dict.fromkeys(recorder.read(tensor) for tensor in tensors(result)))
+    return recorder, {recorder.read(tensor): tensor for tensor in tensors(result)}
 
 
 def _holds_vectors(module: nn.Module) -> bool:

@@ -14,11 +14,12 @@ from torch import Tensor, nn
 
 
 @contextmanager
-def undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
+def undisturbed(model: nn.Module, seed: int, *, generic: bool = True) -> Iterator[None]:
     """Inside: evaluation mode, no gradients, no fused fast path, a random state of its own, generic parameters.
 
     A parameter that holds one value everywhere, or is a vector, is what it is at the start of training; there
-    placements agree that later do not (a branch of zeros, a gain of ones). It is drawn at random inside.
+    placements agree that later do not (a branch of zeros, a gain of ones). It is drawn at random inside, unless the
+    parameters should be used as they are (`generic` is false).
     """
     held = [(module, attributes(module)) for module in model.modules()]
     buffers = [(buffer, buffer.detach().clone()) for buffer in model.buffers() if not buffer.is_meta]
@@ -31,7 +32,8 @@ def undisturbed(model: nn.Module, seed: int) -> Iterator[None]:
             for module in model.modules():
                 module.training = False
             torch.backends.mha.set_fastpath_enabled(False)
-            _draw(model, seed, drawn)
+            if generic:
+                _draw(model, seed, drawn)
             torch.manual_seed(seed)
             random.seed(seed)
             np.random.seed(seed % 2**32)
@@ -82,6 +84,9 @@ def _draw(model: nn.Module, seed: int, drawn: list[tuple[Tensor, Tensor]]) -> No
 def _is_special(parameter: Tensor) -> bool:
     if parameter.dim() <= 1:
         return True
+    first = parameter.detach().flatten()[:64]
+    if not bool((first == first[0]).all()):  # most are not, and a large one need not be looked through
+        return False
     low, high = parameter.detach().aminmax()
     return bool(low == high)
 

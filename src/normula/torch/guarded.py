@@ -1,0 +1,272 @@
+"""PyTorch's side of `guard`: a model's tensors by the names that a file has, and a model with other tensors in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Final
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from normula.record.program import Program
+from normula.record.tensorfile import Entry, Stored, WeightsError
+from normula.torch import capture as captured
+
+KINDS: Final = {
+    **{torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"},
+    **{torch.int64: "I64", torch.int32: "I32", torch.int16: "I16", torch.int8: "I8", torch.uint8: "U8"},
+    **{torch.uint16: "U16", torch.uint32: "U32", torch.uint64: "U64", torch.complex64: "C64"},
+    **{torch.float8_e4m3fn: "F8_E4M3", torch.float8_e5m2: "F8_E5M2"},
+}
+"""The format's word for each dtype."""
+
+WRAPPERS: Final = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
+"""What torch.compile, FSDP and activation checkpoints put into a name."""
+
+SAMPLE: Final = 64
+"""How many numbers of a tensor are looked at."""
+
+FORMAT: Final = {"format": "pt"}
+"""What transformers looks for in a file's metadata."""
+
+
+def bare(model: Any) -> Any:
+    """The module inside torch.compile, DataParallel and DistributedDataParallel."""
+    while True:
+        if isinstance(model, nn.parallel.DataParallel | nn.parallel.DistributedDataParallel):
+            model = model.module
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod
+        else:
+            return model
+
+
+def plain_name(name: str) -> str:
+    """A tensor's name without what wrappers put into it."""
+    return ".".join(part for part in name.split(".") if part not in WRAPPERS)
+
+
+def plain_names(names: Sequence[str], own: Sequence[str]) -> dict[str, str]:
+    """For each name, the one that a model without wrappers has; `module.` goes where only the file has it."""
+    plain = {name: plain_name(name) for name in names}
+    wrapped = bool(names) and all(one.startswith("module.") for one in plain.values())
+    if wrapped and not any(name.startswith("module.") for name in own):
+        plain = {name: one.removeprefix("module.") for name, one in plain.items()}
+    return plain
+
+
+def tensors_of(model: nn.Module, args: Sequence[Any] = ()) -> tuple[dict[str, Tensor], frozenset[str]]:
+    """All tensors that are saved, by plain name, and which of them are buffers."""
+    model = bare(model)
+    parameters = {plain_name(name) for name, _ in model.named_parameters(remove_duplicate=False)}
+    found = {
+        plain_name(name): tensor
+        for name, tensor in model.state_dict(keep_vars=True).items()
+        if isinstance(tensor, Tensor)
+    }
+    return found, frozenset(found.keys() - parameters)
+
+
+def tied(tensors: Mapping[str, Tensor]) -> dict[str, str]:
+    """For each name whose tensor is there under another before it, that other.
+
+    Raises:
+        WeightsError: two tensors share some of their memory and are not the same.
+    """
+    first: dict[tuple[Any, ...], str] = {}
+    same: dict[str, str] = {}
+    for name, tensor in tensors.items():
+        if tensor.is_meta or not tensor.numel():
+            key: tuple[Any, ...] = (id(tensor),)
+        else:
+            key = (tensor.data_ptr(), tensor.device, tuple(tensor.shape), tensor.stride(), tensor.dtype)
+        if key in first:
+            same[name] = first[key]
+        else:
+            first[key] = name
+    return same
+
+
+def stored(tensor: Tensor, dtype: str | None = None) -> Stored:
+    """A tensor to be written; its bytes are those of the live tensor, where that is possible."""
+    if tensor.is_meta:
+        raise WeightsError("a model on the meta device has no weights to save; give it some first")
+    to = tensor.dtype if dtype is None or not tensor.is_floating_point() else getattr(torch, dtype, None)
+    if to not in KINDS:
+        raise WeightsError(f"a safetensors file holds no tensors of dtype {dtype or tensor.dtype}")
+
+    def read() -> Any:
+        if not tensor.numel():
+            return b""
+        flat = tensor.detach().to("cpu", to).contiguous().reshape(-1)
+        return flat.view(torch.uint8).numpy().data
+
+    return Stored(dtype=KINDS[to], shape=tuple(tensor.shape), read=read)
+
+
+def from_bytes(entry: Entry, held: memoryview) -> Tensor:
+    """A tensor over the bytes of a file."""
+    dtype = next((one for one, kind in KINDS.items() if kind == entry.dtype), None)
+    if dtype is None:
+        raise WeightsError(f"PyTorch has no dtype for {entry.dtype}")
+    if entry.start == entry.end:
+        return torch.empty(entry.shape, dtype=dtype)
+    width = dtype.itemsize
+    if np.frombuffer(held, np.uint8).ctypes.data % width:
+        held = memoryview(bytearray(held))  # a file of others may not be aligned
+    return torch.frombuffer(held, dtype=dtype).reshape(entry.shape)
+
+
+def sample(tensor: Tensor) -> list[float]:
+    """Some numbers of a tensor, at places that depend on its size alone; none of one without values."""
+    if tensor.is_meta or not tensor.numel() or tensor.is_complex():
+        return []
+    step = max(1, tensor.numel() // SAMPLE)
+    places = torch.arange(0, tensor.numel(), step)[:SAMPLE]
+    flat = tensor.detach()
+    picked = flat.reshape(-1)[places.to(flat.device)] if flat.is_contiguous() else _picked(flat, places)
+    return [float(one) for one in picked.to("cpu", torch.float64)]
+
+
+def dtype_of(tensor: Tensor) -> str:
+    """A tensor's dtype in the format's words."""
+    return KINDS.get(tensor.dtype, "?")
+
+
+def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape)
+
+
+@contextmanager
+def holding(model: nn.Module, given: Mapping[str, Tensor]) -> Iterator[None]:
+    """Inside, a model computes with other tensors; afterwards it has its own again.
+
+    A tensor of the model's dtype and device is used where it lies, without a copy.
+    """
+    own, _ = tensors_of(model)
+    held: list[tuple[Tensor, Tensor]] = []
+    meta = {name: one for name, one in given.items() if own[name].is_meta}
+    seen: set[int] = set()
+    with _swapped(model, meta) if meta else nullcontext():
+        try:
+            for name, tensor in given.items():
+                if name not in meta and id(own[name]) not in seen:
+                    seen.add(id(own[name]))
+                    held.append((own[name], own[name].data))
+                    own[name].data = tensor.to(own[name].device, own[name].dtype)
+            yield
+        finally:
+            for tensor, before in held:
+                tensor.data = before
+
+
+@contextmanager
+def _swapped(model: nn.Module, given: Mapping[str, Tensor]) -> Iterator[None]:
+    """The same for tensors without values, which cannot be given any."""
+    places = list(_places(bare(model), given, copied=False))
+    try:
+        for table, key, _, new in places:
+            table[key] = new
+        yield
+    finally:
+        for table, key, old, _ in places:
+            table[key] = old
+
+
+def put(model: nn.Module, given: Mapping[str, Tensor]) -> None:
+    """Give a model tensors for good: copied into its own, or where those have no values, in their place."""
+    own, _ = tensors_of(model)
+    lacking = {name: one for name, one in given.items() if own[name].is_meta}
+    for table, key, _, new in list(_places(bare(model), lacking, copied=True)):
+        table[key] = new
+    with torch.no_grad():
+        for name, tensor in given.items():
+            if name not in lacking:
+                own[name].copy_(tensor)
+
+
+def _places(
+    model: nn.Module, given: Mapping[str, Tensor], *, copied: bool
+) -> Iterator[tuple[dict[str, Any], str, Any, Any]]:
+    """Where each tensor stands, with the one that should; a tensor that stands at several places stays one."""
+    made: dict[int, Any] = {}
+    for path, module in model.named_modules(remove_duplicate=False):
+        for table in (module._parameters, module._buffers):
+            for key, old in table.items():
+                name = plain_name(f"{path}.{key}" if path else key)
+                if name not in given or old is None:
+                    continue
+                if id(old) not in made:
+                    new = given[name].to(old.dtype, copy=copied)
+                    is_parameter = isinstance(old, nn.Parameter)
+                    made[id(old)] = nn.Parameter(new, old.requires_grad) if is_parameter else new
+                yield table, key, old, made[id(old)]
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """Inside, compiled parts of a model run as they are written, so that they can be seen."""
+    with torch.compiler.set_stance("force_eager") if hasattr(torch.compiler, "set_stance") else nullcontext():
+        yield
+
+
+def recorded(
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], keep: frozenset[int]
+) -> tuple[Program, dict[int, np.ndarray]]:
+    """One pass with the weights that the model has, on its device."""
+    with eagerly():
+        return captured.recorded(bare(model), args, kwargs, keep)
+
+
+def precision() -> str | None:
+    """The narrower dtype that products are taken in, where the user has asked for one."""
+    narrow = torch.get_float32_matmul_precision() != "highest" and torch.cuda.is_available()
+    return "TF32" if narrow else None
+
+
+def as_array(value: Any) -> np.ndarray | None:
+    """A tensor of the example as an array; bfloat16 as float32. None for what is no tensor."""
+    if not isinstance(value, Tensor):
+        return None
+    tensor = value.detach().cpu()
+    return (tensor.float() if tensor.dtype is torch.bfloat16 else tensor).numpy()
+
+
+def as_input(array: np.ndarray, model: nn.Module) -> Tensor:
+    """An array of an example as a tensor, where the model is; real numbers in the model's dtype."""
+    first = next((one for one in bare(model).parameters() if one.is_floating_point()), None)
+    tensor = torch.from_numpy(np.ascontiguousarray(array))
+    if first is None:
+        return tensor
+    device = "cpu" if first.is_meta else first.device
+    return tensor.to(device, first.dtype) if tensor.is_floating_point() else tensor.to(device)
+
+
+def example_of(model: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments that a model's forward takes, found by trying, where the user gave none.
+
+    Raises:
+        ValueError: none were found; the message says what to pass.
+    """
+    from normula.data import random_input
+    from normula.torch.model import Model
+    from normula.torch.sources.errors import SourceError
+    from normula.torch.sources.guess import Guess
+    from normula.torch.sources.trying import fitted, tensors
+
+    model = bare(model)
+    if isinstance(model, Model) and model.spec.encoder is None:
+        return (as_input(random_input(model.spec, 0, 2, 5), model),), {}
+    try:
+        guess = Guess(model, getattr(model, "config", {}))
+        return (), dict(tensors(fitted(guess, guess.first(), {}), model))
+    except SourceError as error:
+        raise ValueError(f"example inputs of this model could not be guessed ({error}); pass example=(x,)") from None
+
+
+def _picked(tensor: Tensor, places: Tensor) -> Tensor:
+    """Numbers of a tensor that does not lie in one piece, by their places in the order of its axes."""
+    index = np.unravel_index(places.numpy(), tuple(tensor.shape))
+    return tensor[tuple(torch.from_numpy(one).to(tensor.device) for one in index)]
