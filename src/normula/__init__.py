@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from normula import guard
     from normula.advise import advise
     from normula.catalog import placement, placements
     from normula.claims import claims
@@ -31,6 +32,7 @@ __all__ = [
     "compare",
     "explain",
     "flow",
+    "guard",
     "placement",
     "placements",
     "race",
@@ -54,6 +56,9 @@ _HOMES = {
     "compare": "normula.compare",
     "explain": "normula.explain",
 }
+
+_ROOMS = ("guard",)
+"""Names that are rooms, with verbs of their own inside."""
 
 
 def build(spec: Spec, framework: str = "torch", modules: Mapping[str, Callable[[int], Any]] | None = None) -> Any:
@@ -89,6 +94,8 @@ sys.modules[__name__].__class__ = _Package
 
 def __getattr__(name: str) -> Any:
     """Load a room when one of its names is first asked for."""
+    if name in _ROOMS:
+        return import_module(f"normula.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'normula' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

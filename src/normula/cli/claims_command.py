@@ -12,7 +12,10 @@ from normula.cli.progress import progress
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """Which claims, and how to print."""
-    parser.add_argument("claims", nargs="*", metavar="NAME", help="such as two-feature-example; default: all of them")
+    parser.add_argument(
+        "claims", nargs="*", metavar="NAME", help="such as two-feature-example; default: all that need no training"
+    )
+    parser.add_argument("--slow", action="store_true", help="also those that need training: some minutes on two cores")
     parser.add_argument("--markdown", action="store_true", help="print the ledger's page of the documentation")
     parser.add_argument("--svg", metavar="FILE", help="write the chart of one claim to a file")
     parser.add_argument("--workers", type=whole(1), metavar="N", help="processes; default one a core")
@@ -27,6 +30,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.json and options.markdown:
         raise ValueError("--json and --markdown are two forms of the same ledger; choose one")
+    if options.slow and options.claims:
+        raise ValueError("a claim that is named is measured, slow or not; leave out --slow, or the names")
     if options.svg and len(options.claims) != 1:
         raise ValueError("--svg draws the chart of one claim; name one")
     if options.svg:
@@ -34,7 +39,9 @@ def run(options: argparse.Namespace) -> int:
 
         check_writable(options.svg)
     with progress("measuring") as report:
-        found = claims(options.claims, framework=options.framework, workers=options.workers, report=report)
+        found = claims(
+            options.claims, slow=options.slow, framework=options.framework, workers=options.workers, report=report
+        )
     if options.svg:
         from normula.report import write
         from normula.report.claims_page import claim_svg

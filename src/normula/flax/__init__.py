@@ -1,6 +1,6 @@
 """JAX and Flax: build, measure and train what a spec says; a functional core, with skins for Linen and NNX."""
 
-from normula.flax import linen, nnx
+from normula.flax import guarded, linen, nnx
 from normula.flax.build import BUILDERS, build
 from normula.flax.capture import capture, values
 from normula.flax.core import States, apply, init, states
@@ -28,6 +28,7 @@ __all__ = [
     "device",
     "difference",
     "gpus",
+    "guarded",
     "init",
     "linen",
     "load",

@@ -16,15 +16,12 @@ import numpy as np
 
 from normula.flax import linen, nnx
 from normula.flax.check import check_tree
+from normula.flax.guarded import OrbaxCheckpoint, nested, open_checkpoint, write_orbax
 from normula.flax.network import Network
 from normula.flax.passes import of_module
 from normula.flax.tree import Tree, to_arrays, to_tree
 from normula.record.weights import WeightsError, check_formula, read_weights, write_weights
 from normula.spec.stamp import about, stamp
-
-ABOUT = "normula"
-"""The item of an Orbax checkpoint that says which formula it is of."""
-
 
 def save(module: Any, path: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
     """Write a stack's parameters: a file that ends in .safetensors, or a folder for Orbax.
@@ -40,11 +37,7 @@ def save(module: Any, path: str | os.PathLike[str], params: Mapping[str, Any] | 
         _refuse_given(network)
         write_weights(path, jax.tree.map(np.asarray, to_arrays(network, tree)), about(network.spec))
         return
-    import orbax.checkpoint as ocp
-
-    with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
-        items = {"params": ocp.args.StandardSave(tree), ABOUT: ocp.args.JsonSave(about(network.spec))}
-        checkpointer.save(Path(path).absolute(), ocp.args.Composite(**items), force=True)
+    write_orbax(Path(path), tree, about(network.spec))
 
 
 def load(module: Any, path: str | os.PathLike[str], *, allow: bool = False) -> Tree:
@@ -82,15 +75,10 @@ def load(module: Any, path: str | os.PathLike[str], *, allow: bool = False) -> T
 
 
 def _restored(path: str | os.PathLike[str]) -> tuple[Tree, dict[str, Any]]:
-    import orbax.checkpoint as ocp
-
-    folder = Path(path).absolute()
-    if not (folder / ABOUT).is_dir():
+    found = open_checkpoint(path) if Path(path).is_dir() else None
+    if not isinstance(found, OrbaxCheckpoint) or found.about is None:
         raise WeightsError(f"{os.fspath(path)} is no Orbax checkpoint written by normula")
-    with ocp.Checkpointer(ocp.CompositeCheckpointHandler()) as checkpointer:
-        items = {"params": ocp.args.StandardRestore(), ABOUT: ocp.args.JsonRestore()}
-        found = checkpointer.restore(folder, ocp.args.Composite(**items))
-    return found["params"], found[ABOUT]
+    return nested(found.arrays), found.about
 
 
 def _network(module: Any) -> Network:

@@ -238,15 +238,17 @@ def unused_in(program: Program, tensors: Mapping[str, Any], buffers: frozenset[s
     for number in range(len(program.nodes) - 1, -1, -1):
         if number in alive:
             alive.update(program.nodes[number].inputs)
-    read = {name for number in alive for name in program.nodes[number].attrs.get("names", ())}
+    names = {name for number in alive for name in program.nodes[number].attrs.get("names", ())}
+    read = names | {name.split("[")[0] for name in names}  # one row of a stack of layers
     return tuple(sorted(name for name in tensors if name not in read and name not in buffers))
 
 
 def _output(values: NDArray[Any]) -> Output:
     flat = values.astype(np.float64).reshape(-1)
+    flat = np.where(np.isfinite(flat), flat, 0.0)
     signs = np.sign(drawn(SUMS * flat.size)).reshape(SUMS, flat.size)
-    sums = signs @ np.nan_to_num(flat) / math.sqrt(flat.size)
-    return Output(shape=values.shape, rms=rms(np.nan_to_num(values)), sums=tuple(_short(float(one)) for one in sums))
+    sums = signs @ flat / math.sqrt(flat.size)
+    return Output(shape=values.shape, rms=rms(flat), sums=tuple(_short(float(one)) for one in sums))
 
 
 def _short(value: float) -> float:

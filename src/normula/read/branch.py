@@ -350,10 +350,9 @@ class Branches:
         return None
 
     def _joins_earlier(self, node: int, entry: int) -> bool:
-        """Whether values that the stream had before what is read are joined to it, as further tokens or layers."""
-        shape = self.graph[node].shape
-        parts = [part for part in self.graph.inputs(node) if self.graph[part].shape[-1:] == shape[-1:]]
-        return any(self._is_earlier(part, entry) for part in parts)
+        """Whether values that the stream had before what is read are laid beside it along an axis of their own."""
+        rank = len(self.graph[node].shape)
+        return any(self._is_earlier(part, entry, rank) for part in self.graph.inputs(node))
 
     def _top(self, node: int) -> int:
         """A value before it is laid out or scaled."""
@@ -365,14 +364,13 @@ class Branches:
         """Whether a factor that flows is repeated in a product."""
         return not self.graph.is_constant(node) and self.graph[node].size < self.graph[product].size
 
-    def _is_earlier(self, node: int, entry: int) -> bool:
-        """Whether a value is one that the stream had before what is read, whatever was joined to it."""
+    def _is_earlier(self, node: int, entry: int, rank: int) -> bool:
+        """Whether a value is one of fewer axes that the stream had before what is read, whatever was joined to it."""
         if self.graph.kind(node) == "join":
-            return any(self._is_earlier(part, entry) for part in self.graph.inputs(node) if part < node)
-        size = self.graph[node].size  # a part of a value, such as one token, is no layer
+            return any(self._is_earlier(part, entry, rank) for part in self.graph.inputs(node))
         while node not in self._set and self.graph.kind(node) in ("view", "gather"):
             node = self.graph.inputs(node)[0]
-        return node in self._set and node < entry and self.graph[node].size == size
+        return node in self._set and node < entry and len(self.graph[node].shape) < rank
 
     def _is_layout(self, node: int, start: int) -> bool:
         while node > start and self.graph.kind(node) in ("view", "gather"):

@@ -58,8 +58,15 @@ def several(graph: Graph, sums: Mapping[int, Residual]) -> list[ReadChain]:
         read = _read(graph, sums, row)
         if read is None:
             return []
-        found.append(read)
+        if _adds(read):
+            found.append(read)
     return found if any(one.begins for one in found) else []
+
+
+def _adds(one: ReadChain) -> bool:
+    """Whether a sum is made in a row of layers; two linear maps one after another are no stream."""
+    values = [event.value for layer in one.layers for event in layer.layer.events]
+    return any(isinstance(part, Total) for value in values for part in walk(value))
 
 
 def _read(graph: Graph, sums: Mapping[int, Residual], row: Row) -> ReadChain | None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 from normula.record.base import SCHEMA
 
-ClaimVerdict = Literal["holds", "holds in part", "does not hold here", "artefact of its probe"]
+ClaimVerdict = Literal["holds", "holds in part", "not shown here", "does not hold here", "artefact of its probe"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

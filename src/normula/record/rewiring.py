@@ -125,6 +125,7 @@ class Operation:
         unused: parameters that stay and are no longer read.
         norms, gains: what is added.
         slots: paths of places that a model has for a closing norm and leaves empty, and what goes there.
+        bare: the norms on the stream as the model has them, as new ones at their place would be.
     """
 
     scripts: tuple[Script, ...]
@@ -134,6 +135,7 @@ class Operation:
     norms: tuple[NewNorm, ...] = ()
     gains: tuple[NewGain, ...] = ()
     slots: tuple[str, ...] = ()
+    bare: tuple[NewNorm, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,3 +104,22 @@ class Stamp:
     def known(self) -> bool:
         """Whether the formula of every layer is known."""
         return bool(self.stages) and all(stage.block != "unknown" for stage in self.stages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """What was found when a checkpoint met a model, and nothing was refused.
+
+    Attributes:
+        where: the checkpoint.
+        formula: of the checkpoint.
+        allowed: what would have been refused and was let through, in words.
+        notes: what a reader should know.
+        tree: for JAX, the loaded weights, as they are passed to the model; None for a module that took them in.
+    """
+
+    where: str
+    formula: str
+    allowed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    tree: Any = field(default=None, compare=False, repr=False)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from normula.record.checkpoint import open_checkpoint, write_checkpoint
 from normula.record.tensorfile import Stored, WeightsError
 
-__all__ = ["WeightsError", "array_of", "check_formula", "read_weights", "stored", "write_weights"]
+__all__ = ["WeightsError", "array_of", "check_formula", "read_arrays", "read_weights", "stored", "write_weights"]
 
 KINDS = {
     **{"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "bool": "BOOL"},
@@ -44,8 +44,18 @@ def read_weights(path: str | os.PathLike[str]) -> tuple[dict[str, NDArray[Any]],
     found = open_checkpoint(path)
     if found.about is None or "formula" not in found.about:
         raise WeightsError(f"{os.fspath(path)} carries no formula; it was not written by normula")
-    entries = found.entries
-    return {name: array_of(entries[name][1], found.bytes_of(name)) for name in entries}, found.about
+    return {name: array_of(entry, found.bytes_of(name)) for name, (_, entry) in found.entries.items()}, found.about
+
+
+def read_arrays(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
+    """Arrays by name, of a file of anybody's.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        WeightsError: it is no safetensors file.
+    """
+    found = open_checkpoint(path)
+    return {name: array_of(entry, found.bytes_of(name)) for name, (_, entry) in found.entries.items()}
 
 
 def stored(array: Any) -> Stored:

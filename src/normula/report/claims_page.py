@@ -19,6 +19,7 @@ from normula.report.words import number, plain
 _STYLES: Final[dict[ClaimVerdict, str]] = {
     "holds": "green",
     "holds in part": "yellow",
+    "not shown here": "yellow",
     "does not hold here": "red",
     "artefact of its probe": "red",
 }
@@ -34,9 +35,10 @@ def claims_page(results: Sequence[ClaimResult]) -> str:
         "",
         "What the literature, and what goes round beside it, says of norms and residual streams: each statement with a "
         "measurement and a verdict. A verdict is worked out from the numbers each time, and compared with the one on "
-        "record. This page is made by `normula claims --markdown`; `normula claims NAME` measures one of them, and "
-        "`--svg FILE` draws its chart. Numbers have three digits; in parentheses stands what the statement, a closed "
-        "form or another implementation says.",
+        "record. This page is made by `normula claims --slow --markdown`; without `--slow` those that need training, "
+        "which stand last, are left out. `normula claims NAME` measures one of them, and `--svg FILE` draws its chart. "
+        "Numbers have three digits; in parentheses stands what the statement, a closed form or another implementation "
+        'says. "Not shown here" is the verdict where intervals over the seeds leave it open.',
         "",
         "| name | statement | verdict | key number |",
         "|---|---|---|---|",

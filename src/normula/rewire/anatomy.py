@@ -167,7 +167,7 @@ def _layer(graph: Graph, layer: ReadLayer, number: int, common: str) -> Anatomy:
         norms=tuple(_norms(graph, layer)),
         gains=tuple(dict.fromkeys(name for event in events for name in _gains(graph, event.value))),
         scaled=any(isinstance(part, Scaled) for event in events for part in walk(event.value)),
-        size=graph[events[0].base].shape,
+        size=graph[events[-1].node].shape,
     )
 
 

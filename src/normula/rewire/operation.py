@@ -40,6 +40,7 @@ class Drawn:
     changes: list[Change] = field(default_factory=list)
     placed: list[NormAt] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    bare: dict[str, NewNorm] = field(default_factory=dict)
 
     def finished(self) -> Operation:
         removed = tuple(path for path in self.passing if path not in self.used)
@@ -51,6 +52,7 @@ class Drawn:
             norms=tuple(self.norms),
             gains=tuple(self.gains),
             slots=tuple(self.slots),
+            bare=tuple(self.bare.values()),
         )
 
 
@@ -61,6 +63,11 @@ def draw(drawn: Drawn, placement: Placement, stack: Stack, sides: Mapping[str, i
         RewireError: it cannot be done; the message says why.
     """
     layers = wanted(placement, stack, sides)
+    for norm in (*stack.embed, *(norm for layer in stack.layers for norm in layer.norms), *stack.final):
+        if norm.parameters:
+            drawn.bare[norm.path] = NewNorm(
+                path=norm.path, kind=_kind("norm", norm, stack), width=norm.width, eps=norm.eps, like=norm.path
+            )
     changed = [one for one in layers if one.text != one.layer.text]
     scopes: dict[str, list[Wanted]] = {}
     for one in layers:

@@ -2,97 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from normula.catalog import placement as named
 from normula.formula import Formula, Placement
-from normula.framework import framework_of, room
-from normula.read import read
-from normula.read.streams import analysed
-from normula.record.reading import Reading
-from normula.record.rewiring import Parameters, Plan
-from normula.rewire.anatomy import Stack, anatomy
+from normula.framework import room
+from normula.record.rewiring import Plan
 from normula.rewire.errors import RewireError
-from normula.rewire.operation import Drawn, draw
-from normula.rewire.wanted import Wanted, check
+from normula.rewire.plan import Example, Planned, given, planned
+from normula.rewire.proof import prove
+from normula.rewire.understood import Understood, understood
 
-Example = Sequence[Any] | Mapping[str, Any]
 
+def rewire(
+    model: Any, to: str | Formula | Placement, *, example: Example, accept_inexact: bool = False
+) -> Any:
+    """A copy of a model that does what another placement says; the model itself stays as it was.
 
-def rewire(model: Any, to: str | Formula | Placement, *, example: Example, accept_inexact: bool = False) -> Any:
+    The copy runs the model's own code. Its norms are moved, added or removed: names of parameters that stay are kept.
+    It is read again before it is returned, and every layer's formula, and what stands before and after each stack, must
+    be the wanted one, replayed.
+
+    Args:
+        model: a PyTorch module that `read` understands.
+        to: the wanted placement, by name, formula or as a `Placement`.
+        example: arguments of its forward, a tuple or a dictionary.
+        accept_inexact: whether a model that computes something else with these weights is wanted all the same.
+
+    Returns:
+        A module of the model's class; `rewiring` is its `Plan`, with what is preserved and how far its outputs on the
+        example are from those of the model.
+
+    Raises:
+        RewireError: it cannot be done, or changes what the model computes and that was not accepted.
+        ValueError: there is no such placement.
+
+    Example:
+        >>> import torch
+        >>> stack = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 2)
+        >>> new = rewire(stack, "pre", example=(torch.randn(1, 3, 8),), accept_inexact=True)
+        >>> new.rewiring.preserved
+        'parameters'
+    """
     args, kwargs = given(example)
-    plan, layers = planned(model, to, args, kwargs)
+    there = understood(model, args, kwargs)
+    return rewired(there, planned(there, named(to)), accept_inexact=accept_inexact)
+
+
+def rewired(model: Understood, found: Planned, *, accept_inexact: bool) -> Any:
+    """The copy that a plan describes, proved and measured.
+
+    Raises:
+        RewireError: the proof fails, or its function is another and that was not accepted.
+    """
+    if not model.real:
+        raise RewireError(
+            "A model on the meta device holds no weights, and what a rewiring does to them cannot be proved. "
+            "Look at the plan (dry run), or give the model weights first."
+        )
     there = room("torch").rewire
-    new = there.operated(model, plan.operation)
-    prove(new, layers, args, kwargs)
+    new = there.operated(model.model, found.plan.operation)
+    reading = prove(new, model, found.placement, found.layers)
+    kept, change = there.preserved(model.model, new, found.plan.operation, model.args, model.kwargs)
+    done = replace(found.plan, preserved=kept, difference=change, proof=reading.stages[0].proof)
+    if kept != "function" and not accept_inexact:
+        raise RewireError(_inexact(done))
+    new.rewiring = done
     return new
 
 
-def given(example: Example) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a forward."""
-    return ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
-
-
-def planned(model: Any, to: str | Formula | Placement, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    placement = named(to) if not isinstance(to, Placement) else to
-    check(placement)
-    there = room("torch")
-    program = there.capture(model, args, kwargs)
-    stacks = anatomy(*analysed(program))
-    paths = {layer.path: layer.size for stack in stacks for layer in stack.layers}
-    shapes: dict[str, list[tuple[int, ...]]] = {}
-    for path, size in paths.items():
-        shapes.setdefault(path, []).append(size)
-    drawn = Drawn(
-        argument=there.rewire.arguments(model, shapes, args, kwargs),
-        slot=there.rewire.slots(model, [stack.layers[-1].path for stack in stacks]),
+def _inexact(plan: Plan) -> str:
+    only = " (only while every gain is 1 and every bias 0 it is the same)" if "initial" in plan.preserved else ""
+    return (
+        f"{plan.to} is not equivalent to what this model computes{only}: on the example its outputs change by "
+        f"{plan.difference:.2g} of their size, and weights that were trained under the old formula do not fit the new "
+        "one. Pass accept_inexact=True (--accept-inexact) to have it all the same."
     )
-    layers = [draw(drawn, placement, stack, sides(stacks)) for stack in stacks]
-    operation = drawn.finished()
-    plan = Plan(
-        to=placement.name,
-        before=(),
-        after=(),
-        changes=tuple(drawn.changes),
-        norms=tuple(drawn.placed),
-        added=Parameters(),
-        removed=Parameters(),
-        unused=Parameters(),
-        notes=tuple(drawn.notes),
-        operation=operation,
-    )
-    return plan, (placement, stacks, layers)
-
-
-def sides(stacks: Sequence[Stack]) -> dict[str, int]:
-    decoder = next((place for place, one in enumerate(stacks) if "cross" in one.layers[0].words), 0)
-    return {"Le": len(stacks[decoder - 1].layers), "Ld": len(stacks[decoder].layers)} if decoder else {}
-
-
-def prove(new: Any, wanted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Read the new model; every layer and both ends must be as is wanted."""
-    placement, stacks, layers = wanted
-    reading: Reading = read(new, *args, **kwargs)
-    found = [(block.block, block.proof) for block in reading.stages for _ in range(block.layers)]
-    texts = [one.text for stack in layers for one in stack]
-    if [text for text, _ in found] != texts:
-        seen = [stage.seen for stage in reading.stages if stage.seen]
-        raise RewireError(f"want {texts} read {[t for t, _ in found]} {seen}")
-    embed, final = reading.embed_norms, reading.final_norms
-    raise_flags(placement, stacks, reading)
-
-
-def raise_flags(placement: Any, stacks: Any, reading: Reading) -> None:
-    at = 0
-    for stack in stacks:
-        n = 0
-        first = at
-        while n < len(stack.layers):
-            n += reading.stages[at].layers
-            at += 1
-        e = str(placement.embed) != "x" if not stack.follows else bool(stack.embed)
-        f = str(placement.final) != "x" if not stack.is_followed else bool(stack.final)
-        if reading.embed_norms[first] != e or reading.final_norms[at - 1] != f:
-            raise RewireError(f"embed {reading.embed_norms[first]} want {e}; final {reading.final_norms[at - 1]} want {f}")

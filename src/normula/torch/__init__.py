@@ -1,6 +1,6 @@
 """PyTorch: build, measure and train what a spec says."""
 
-from normula.torch import rewire, sources
+from normula.torch import guarded, hooks, rewire, sources, variants
 from normula.torch.build import BUILDERS, build
 from normula.torch.capture import capture, values
 from normula.torch.context import Cache
@@ -21,9 +21,12 @@ __all__ = [
     "States",
     "build",
     "capture",
+    "conversions",
     "decays",
     "device",
     "gpus",
+    "guarded",
+    "hooks",
     "load",
     "one_step_update",
     "observed",
@@ -36,4 +39,5 @@ __all__ = [
     "start",
     "train",
     "values",
+    "variants",
 ]

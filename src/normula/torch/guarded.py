@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from normula.record.checkpoint import Checkpoint, open_checkpoint, replace_text, write_checkpoint
 from normula.record.program import Program
 from normula.record.tensorfile import Entry, Stored, WeightsError
-from normula.torch import capture as captured
+from normula.torch.capture import recorded as recorded_pass
 
 KINDS: Final = {
     **{torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"},
@@ -119,6 +123,48 @@ def from_bytes(entry: Entry, held: memoryview) -> Tensor:
     return torch.frombuffer(held, dtype=dtype).reshape(entry.shape)
 
 
+def tensors_in(found: Checkpoint) -> dict[str, Tensor]:
+    """The tensors of a checkpoint, over its mapped bytes."""
+    return {name: from_bytes(entry, found.bytes_of(name)) for name, (_, entry) in found.entries.items()}
+
+
+def write(
+    model: Any,
+    args: Sequence[Any],
+    path: str | os.PathLike[str],
+    about: Mapping[str, Any],
+    *,
+    dtype: str | None,
+    shard_bytes: int | None,
+    tied: Mapping[str, str],
+) -> None:
+    """Write a model's tensors and what is known about them; into a folder, with the config that transformers reads."""
+    tensors, _ = tensors_of(model)
+    path = Path(path)
+    if path.suffix != ".safetensors":
+        path.mkdir(parents=True, exist_ok=True)
+        for name, text in _configs(bare(model)).items():
+            replace_text(path / name, text)
+    elif shard_bytes is not None:
+        raise ValueError(f"{path} is one file, and shards are several; name a folder")
+    kept = {name: stored(one, dtype) for name, one in tensors.items() if name not in tied}
+    write_checkpoint(path, kept, about, shard_bytes=shard_bytes, metadata=FORMAT)
+
+
+def _configs(model: nn.Module) -> dict[str, str]:
+    """The configs of a model of transformers, as it writes them itself."""
+    config = getattr(model, "config", None)
+    if not hasattr(config, "to_json_string"):
+        return {}
+    config = copy.deepcopy(config)
+    config.architectures = [type(model).__name__]
+    found = {"config.json": config.to_json_string()}
+    generation = getattr(model, "generation_config", None)
+    if hasattr(generation, "to_json_string"):
+        found["generation_config.json"] = generation.to_json_string()
+    return found
+
+
 def sample(tensor: Tensor) -> list[float]:
     """Some numbers of a tensor, at places that depend on its size alone; none of one without values."""
     if tensor.is_meta or not tensor.numel() or tensor.is_complex():
@@ -140,7 +186,9 @@ def shape_of(tensor: Tensor) -> tuple[int, ...]:
 
 
 @contextmanager
-def holding(model: nn.Module, given: Mapping[str, Tensor]) -> Iterator[None]:
+def holding(
+    model: nn.Module, args: tuple[Any, ...], given: Mapping[str, Tensor]
+) -> Iterator[tuple[nn.Module, tuple[Any, ...]]]:
     """Inside, a model computes with other tensors; afterwards it has its own again.
 
     A tensor of the model's dtype and device is used where it lies, without a copy.
@@ -156,7 +204,7 @@ def holding(model: nn.Module, given: Mapping[str, Tensor]) -> Iterator[None]:
                     seen.add(id(own[name]))
                     held.append((own[name], own[name].data))
                     own[name].data = tensor.to(own[name].device, own[name].dtype)
-            yield
+            yield model, args
         finally:
             for tensor, before in held:
                 tensor.data = before
@@ -175,7 +223,7 @@ def _swapped(model: nn.Module, given: Mapping[str, Tensor]) -> Iterator[None]:
             table[key] = old
 
 
-def put(model: nn.Module, given: Mapping[str, Tensor]) -> None:
+def put(model: nn.Module, args: tuple[Any, ...], given: Mapping[str, Tensor]) -> None:
     """Give a model tensors for good: copied into its own, or where those have no values, in their place."""
     own, _ = tensors_of(model)
     lacking = {name: one for name, one in given.items() if own[name].is_meta}
@@ -217,7 +265,7 @@ def recorded(
 ) -> tuple[Program, dict[int, np.ndarray]]:
     """One pass with the weights that the model has, on its device."""
     with eagerly():
-        return captured.recorded(bare(model), args, kwargs, keep)
+        return recorded_pass(bare(model), args, kwargs, keep)
 
 
 def precision() -> str | None:
@@ -242,6 +290,18 @@ def as_input(array: np.ndarray, model: nn.Module) -> Tensor:
         return tensor
     device = "cpu" if first.is_meta else first.device
     return tensor.to(device, first.dtype) if tensor.is_floating_point() else tensor.to(device)
+
+
+def given_besides(
+    model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """The arguments that are no weights: all of them."""
+    return args, kwargs
+
+
+def with_weights(model: nn.Module, args: tuple[Any, ...], given: Sequence[Any]) -> tuple[Any, ...]:
+    """Arguments with the weights that were given among them: no module of PyTorch takes any."""
+    return args
 
 
 def example_of(model: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -91,7 +91,7 @@ def opened(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Opened
     if jax.tree.leaves(model) not in ([model], []):
         return _joined(_part(model, "parameter"), args, kwargs, lambda made, a, k: made(*a, **k))
     return _joined(
-        _Part((), lambda _: model), args, kwargs, lambda made, a, k: made(*a, **k), _parameters_among(args, kwargs)
+        _Part((), lambda _: model), args, kwargs, lambda made, a, k: made(*a, **k), parameters_among(args, kwargs)
     )
 
 
@@ -156,22 +156,22 @@ def _joined(
 def _part(value: Any, kind: Kind, name: str | None = None) -> _Part:
     """A value taken apart; what is no array in it stays."""
     found, tree = jax.tree_util.tree_flatten_with_path(value)
-    is_array = [_is_array(one) for _, one in found]
+    holds = [is_array(one) for _, one in found]
     leaves = tuple(
         Leaf(
             "buffer" if kind == "parameter" and not _is_float(one) else kind,
-            _path(keys) if kind == "parameter" or name is None else (name, *_path(keys)),
+            path_of(keys) if kind == "parameter" or name is None else (name, *path_of(keys)),
             one,
         )
         for keys, one in found
-        if _is_array(one)
+        if is_array(one)
     )
     rest = [_evaluating(keys, one) for keys, one in found]
 
     def made(arrays: Sequence[Any]) -> Any:
         given = iter(arrays)
         return jax.tree_util.tree_unflatten(
-            tree, [next(given) if array else one for one, array in zip(rest, is_array, strict=True)]
+            tree, [next(given) if array else one for one, array in zip(rest, holds, strict=True)]
         )
 
     return _Part(leaves, made)
@@ -182,20 +182,20 @@ def _evaluating(keys: Sequence[Any], value: Any) -> Any:
     return True if value is False and keys and getattr(keys[-1], "name", "") == "inference" else value
 
 
-def _parameters_among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | str | None:
+def parameters_among(args: Sequence[Any], kwargs: Mapping[str, Any]) -> int | str | None:
     """The argument of a function that holds its weights: the first container of arrays, where there are others."""
     named: list[tuple[int | str, Any]] = [*enumerate(args), *kwargs.items()]
-    holding = [(name, value) for name, value in named if any(_is_array(one) for one in jax.tree.leaves(value))]
+    holding = [(name, value) for name, value in named if any(is_array(one) for one in jax.tree.leaves(value))]
     if len(holding) < 2:
         return None
-    return next((name for name, value in holding if not _is_array(value) and _has_floats(value)), None)
+    return next((name for name, value in holding if not is_array(value) and _has_floats(value)), None)
 
 
 def _has_floats(value: Any) -> bool:
-    return any(_is_array(one) and _is_float(one) for one in jax.tree.leaves(value))
+    return any(is_array(one) and _is_float(one) for one in jax.tree.leaves(value))
 
 
-def _is_array(value: Any) -> bool:
+def is_array(value: Any) -> bool:
     return isinstance(value, jax.Array | np.ndarray | jax.ShapeDtypeStruct)
 
 
@@ -203,7 +203,7 @@ def _is_float(array: Any) -> bool:
     return jnp.issubdtype(array.dtype, np.inexact)
 
 
-def _path(keys: Sequence[Any]) -> Path:
+def path_of(keys: Sequence[Any]) -> Path:
     """Where an array stands, in words; a box around it is not said."""
     words = []
     for key in keys:

@@ -35,7 +35,7 @@ def capture(model: Model, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | 
         Exception: whatever the forward raises.
     """
     model = module_of(model)
-    args, kwargs = _placed(model, args), _placed(model, dict(kwargs or {}))
+    args, kwargs = placed(model, args), placed(model, dict(kwargs or {}))
     recorder, outputs = _run(model, args, kwargs, frozenset())
     return _program(model, recorder, outputs, fused=_takes_fast_path(model, args, kwargs))
 
@@ -49,7 +49,7 @@ def recorded(
         Exception: whatever the forward raises.
     """
     model = module_of(model)
-    recorder, outputs = _run(model, _placed(model, args), _placed(model, dict(kwargs)), keep, generic=False)
+    recorder, outputs = _run(model, placed(model, args), placed(model, dict(kwargs)), keep, generic=False)
     came_out = {node: tensor.detach().double().cpu().numpy() for node, tensor in outputs.items() if not tensor.is_meta}
     return _program(model, recorder, outputs, fused=False), {**recorder.kept, **came_out}
 
@@ -67,7 +67,7 @@ def values(
     if not program.real:
         raise ValueError("A model on the meta device computes no values. Read it with real weights, or a smaller twin.")
     model = module_of(model)
-    recorder, _ = _run(model, _placed(model, args), _placed(model, dict(kwargs)), keep)
+    recorder, _ = _run(model, placed(model, args), placed(model, dict(kwargs)), keep)
     same = len(recorder.nodes) == len(program.nodes) and all(
         one.kind == other.kind and one.inputs == other.inputs and one.shape == other.shape
         for one, other in zip(recorder.nodes, program.nodes, strict=True)
@@ -133,7 +133,7 @@ def _is_meta(model: nn.Module) -> bool:
     return any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers()))
 
 
-def _placed(model: nn.Module, value: Any) -> Any:
+def placed(model: nn.Module, value: Any) -> Any:
     """Copies of the inputs, where the model is: its forward may change them in place."""
     device = torch.device("meta") if _is_meta(model) else None
 

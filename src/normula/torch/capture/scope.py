@@ -73,12 +73,18 @@ def _draw(model: nn.Module, seed: int, drawn: list[tuple[Tensor, Tensor]]) -> No
     """Draw the parameters that are not generic; each goes to `drawn` with what it was before it is changed."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
-        if not parameter.is_meta and parameter.is_floating_point() and parameter.numel() and _is_special(parameter):
+        if (value := generic(parameter, generator)) is not None:
             drawn.append((parameter, parameter.detach().clone()))
-            noise = torch.rand(parameter.shape, generator=generator) - 0.5
-            other = torch.rand(parameter.shape, generator=generator) - 0.5
-            value = parameter.detach().float().cpu() * (1 + noise) + other * _spread(parameter)
             parameter.data.copy_(value)
+
+
+def generic(parameter: Tensor, generator: torch.Generator) -> Tensor | None:
+    """A generic value for a parameter that has none; None for one that has."""
+    if parameter.is_meta or not parameter.is_floating_point() or not parameter.numel() or not _is_special(parameter):
+        return None
+    noise = torch.rand(parameter.shape, generator=generator) - 0.5
+    other = torch.rand(parameter.shape, generator=generator) - 0.5
+    return parameter.detach().float().cpu() * (1 + noise) + other * _spread(parameter)
 
 
 def _is_special(parameter: Tensor) -> bool:

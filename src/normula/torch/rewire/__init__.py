@@ -1,6 +1,7 @@
-"""PyTorch's side of rewiring: an operation on a copy of a model, and what it changed."""
+"""PyTorch's side of rewiring: an operation on a copy of a model, and what it preserves."""
 
-from normula.torch.rewire.difference import difference
-from normula.torch.rewire.operate import arguments, operated, slots
+from normula.torch.rewire.check import check
+from normula.torch.rewire.difference import preserved
+from normula.torch.rewire.operate import arguments, counted, operated, slots
 
-__all__ = ["arguments", "difference", "operated", "slots"]
+__all__ = ["arguments", "check", "counted", "operated", "preserved", "slots"]

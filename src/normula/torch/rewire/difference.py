@@ -1,52 +1,112 @@
-"""How far the outputs of two models are from one another on one example."""
+"""What a rewiring preserves, found by running both models: their function, that at initialisation only, or neither."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
+from normula.record.rewiring import Operation, Preserved
+from normula.torch.capture import placed
 from normula.torch.capture.nested import tensors
-from normula.torch.capture.scope import undisturbed
+from normula.torch.capture.scope import generic
+from normula.torch.rewire.fresh import fresh
 
 SEED: Final = 7
 
-Weights = Literal["own", "random", "initial"]
-"""A model's own weights; random gains and biases, the same in both; or gains 1 and biases 0 of all norms."""
+EXACT: Final = {torch.float64: 1e-10, torch.float32: 1e-5}
+"""Relative change of the outputs up to which two models are the same, by rounding; a half-precision model's is 1e-2."""
+
+Values = Mapping[str, Tensor]
 
 
-def difference(
-    old: nn.Module, new: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], shared: Mapping[str, str]
-) -> float:
-    """The root mean square of the change of the outputs over that of the old ones, in evaluation mode.
+def preserved(
+    old: nn.Module, new: nn.Module, operation: Operation, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Preserved, float]:
+    """What stays of a model, and how far the outputs on the example are from what they were.
 
-    Args:
-        old, new: the models.
-        args, kwargs: of both.
-        shared: parameters of the new model that have the values of others of the old one, by name.
+    Three comparisons: at the model's own weights; with random gains and biases, the same in both; with the gains of all
+    norms on the stream at 1 and their biases at 0.
+
+    Returns:
+        What stays; and the root mean square of the change over that of the old outputs, at the model's own weights.
     """
-    with torch.no_grad():
-        before, after = _outputs(old, args, kwargs), _outputs(new, args, kwargs)
+    change = _change(old, new, operation, args, kwargs, {})
+    exact = EXACT.get(next((one.dtype for one in old.parameters() if one.is_floating_point()), torch.float32), 1e-2)
+    if _change(old, new, operation, args, kwargs, _random(old)) < exact:
+        return "function", change
+    if _change(old, new, operation, args, kwargs, _initial(old, operation)) < exact:
+        return "function at initialisation", change
+    return "parameters", change
+
+
+def _change(
+    old: nn.Module,
+    new: nn.Module,
+    operation: Operation,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    values: Values,
+) -> float:
+    """The change of the outputs with some parameters at other values in both models."""
+    before = _outputs(old, args, kwargs, values)
+    after = _outputs(new, args, kwargs, _in_new(new, operation, values))
     if [one.shape for one in before] != [one.shape for one in after]:
         return float("inf")
-    change = sum(float((one.double() - other.double()).square().sum()) for one, other in zip(before, after, strict=True))
+    pairs = list(zip(before, after, strict=True))
+    change = sum(float((one.double() - other.double()).square().sum()) for one, other in pairs)
     whole = sum(float(one.double().square().sum()) for one in before)
-    return (change / whole) ** 0.5 if whole else float("inf") if change else 0.0
+    return float((change / whole) ** 0.5) if whole else 0.0 if change == 0 else float("inf")
 
 
-def _outputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+def _in_new(new: nn.Module, operation: Operation, values: Values) -> dict[str, Tensor]:
+    """The values under the names that they have in the new model; copies of a norm have those of the norm."""
+    names = {name for name, _ in new.named_parameters()}
+    found = {name: value for name, value in values.items() if name in names}
+    for one in operation.norms:
+        if one.copied:
+            for name in names:
+                source = f"{one.like}.{name.removeprefix(one.path)[1:]}"
+                if name.startswith(f"{one.path}.") and source in values:
+                    found[name] = values[source]
+    return found
+
+
+def _random(model: nn.Module) -> dict[str, Tensor]:
+    generator = torch.Generator().manual_seed(SEED)
+    drawn = ((name, one, generic(one, generator)) for name, one in model.named_parameters())
+    return {name: value.to(one) for name, one, value in drawn if value is not None}
+
+
+def _initial(model: nn.Module, operation: Operation) -> dict[str, Tensor]:
+    """Gain 1 and bias 0 for the norms that the operation has to do with."""
+    found: dict[str, Tensor] = {}
+    for norm in operation.bare:
+        found |= {f"{norm.path}.{name}": one.detach() for name, one in fresh(norm, model).named_parameters()}
+    return found
+
+
+def _outputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], values: Values) -> list[Tensor]:
+    with torch.no_grad(), _still(model), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        result = functional_call(model, dict(values), placed(model, tuple(args)), placed(model, dict(kwargs)))
+    return [one for one in tensors(result) if one.is_floating_point()]
+
+
+@contextmanager
+def _still(model: nn.Module) -> Iterator[None]:
+    """Inside: evaluation mode, and PyTorch's encoder layers run as modules."""
     modes = [(module, module.training) for module in model.modules()]
     fast = torch.backends.mha.get_fastpath_enabled()
     model.eval()
     torch.backends.mha.set_fastpath_enabled(False)
     try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(SEED)
-            result = model(*args, **kwargs)
+        yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
         for module, mode in modes:
             module.training = mode
-    return [one for one in tensors(result) if one.is_floating_point()]

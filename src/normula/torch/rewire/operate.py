@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from normula.record.rewiring import NewGain, Operation, Script
-from normula.torch.capture.nested import tensors
+from normula.torch.norms import norm as own_norm
 from normula.torch.rewire.fresh import fresh
 from normula.torch.rewire.swapped import Absent, swap
 
@@ -39,6 +40,21 @@ def operated(model: nn.Module, operation: Operation) -> nn.Module:
         new.get_parameter(name).requires_grad_(requires_grad=False)
     _without_fast_path(new, operation)
     return new
+
+
+def counted(model: nn.Module, operation: Operation) -> tuple[dict[str, int], dict[str, int]]:
+    """The parameters that an operation adds and removes, each with its number of elements."""
+    added: dict[str, int] = {}
+    for norm in operation.norms:
+        made = model.get_submodule(norm.like) if norm.like else own_norm(norm.kind, norm.width, norm.eps)
+        added |= {f"{norm.path}.{name}": one.numel() for name, one in made.named_parameters()}
+    added |= {gain.path: max(gain.width, 1) for gain in operation.gains}
+    removed = {
+        f"{path}.{name}": one.numel()
+        for path in operation.removed
+        for name, one in model.get_submodule(path).named_parameters()
+    }
+    return added, removed
 
 
 def arguments(
@@ -101,18 +117,16 @@ def _argument(
     ]
     given = [(names[place] if place < len(names) else "", place, one) for place, one in enumerate(args)]
     given += [(name, names.index(name) if name in names else len(names), one) for name, one in kwargs.items()]
-    for fits in (lambda one: tuple(one.shape) in shapes, lambda one: one.numel() in [_size(s) for s in shapes]):
+    sizes, widths = [math.prod(shape) for shape in shapes], [shape[-1] for shape in shapes if shape]
+    for fits in (
+        lambda one: tuple(one.shape) in shapes,
+        lambda one: one.numel() in sizes,
+        lambda one: one.dim() > 1 and one.shape[-1] in widths,
+    ):
         for name, place, one in given:
             if isinstance(one, Tensor) and one.is_floating_point() and fits(one):
                 return name, place
     return None
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    size = 1
-    for length in shape:
-        size *= length
-    return size
 
 
 def _parent(model: nn.Module, path: str) -> tuple[nn.Module, str]:
@@ -158,8 +172,3 @@ def _without_fast_path(model: nn.Module, operation: Operation) -> None:
             module.enable_nested_tensor = module.use_nested_tensor = False
         if isinstance(module, nn.TransformerEncoderLayer) and path in paths:
             module.activation_relu_or_gelu = 0
-
-
-def output_tensors(result: Any) -> list[Tensor]:
-    """The tensors that a model returned."""
-    return list(tensors(result))

@@ -92,6 +92,20 @@ def around(module: nn.Module, script: Script, call: Forward, args: tuple[Any, ..
     return _with_first(result, attrgetter(script.closing)(module)) if script.closing else result
 
 
+def _run_as_it_is(function: Callable[..., Any]) -> None:
+    """Never compile a function that runs on its own, nor what it calls; inside a compiled caller it is compiled.
+
+    Otherwise, where a graph breaks inside of a layer, a compiled part of it would run its sums under the mode again.
+    """
+    frames = torch._C._dynamo.eval_frame
+    frames.set_code_exec_strategy(
+        function.__code__, frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+    )
+
+
+_run_as_it_is(stepped)
+
+
 @dataclass(slots=True, eq=False)
 class Seen:
     """A tensor that is the stream, in some layout.
@@ -172,7 +186,7 @@ class Stepping(TorchFunctionMode):
         one = self._find(tensor)
         if one is None:
             return tensor
-        alias = tensor.view_as(tensor)
+        alias = _alias(tensor)
         self.seen.append(Seen(alias, one.aside or not stays, one.layout))
         return alias
 
@@ -247,7 +261,7 @@ class Stepping(TorchFunctionMode):
             result = self._value(after)
         else:
             result = _apply(stream.layout, self.values[self.current]) if stream.layout else self.values[self.current]
-            result = result.view_as(result)
+            result = _alias(result)
         self.seen.append(Seen(result))
         return result
 
@@ -283,7 +297,7 @@ class Stepping(TorchFunctionMode):
             before, self.place = self.place, place
             result = self._entry(tensor)
             self.place = before
-            return result.view_as(result)
+            return _alias(result)
         factor = self.script.branches[place].factor
         self.values[f"f{place}"] = tensor if factor == 1.0 else tensor / factor
         self.place = max(self.place, place + 1)
@@ -300,7 +314,7 @@ class Stepping(TorchFunctionMode):
 
     def _both(self, caught: list[Caught], args: tuple[Any, ...]) -> Tensor:
         """The sum of outputs: it stands for both, and is not computed."""
-        alias: Tensor = args[0].view_as(args[0])
+        alias = _alias(args[0])
         self.caught.append(Caught(alias, (*caught[0].places, *caught[1].places)))
         return alias
 
@@ -371,6 +385,12 @@ def _stream(module: nn.Module, script: Script, args: tuple[Any, ...], kwargs: Ma
             f"and is called without it. Call it as it was called when it was rewired."
         )
     return stream
+
+
+def _alias(tensor: Tensor) -> Tensor:
+    """The same value as another tensor."""
+    alias: Tensor = torch.ops.aten.alias.default(tensor)
+    return alias
 
 
 def _apply(layout: Sequence[Callable[[Tensor], Tensor]], tensor: Tensor) -> Tensor:

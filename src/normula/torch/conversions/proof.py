@@ -1,0 +1,69 @@
+"""The proof of a conversion: two models on one example in float64, with random gains and biases."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from normula.torch.capture.nested import tensors
+
+SEED: Final = 11
+
+SPREAD: Final = 0.3
+"""Of the numbers that are added to each vector."""
+
+
+@torch.no_grad()
+def randomised(model: nn.Module, fixed: Collection[str] = ()) -> nn.Module:
+    """A copy in float64, with a random number added to each element of its vectors: gains, biases, factors.
+
+    Args:
+        model: to copy.
+        fixed: parameters that stay.
+    """
+    new = deepcopy(model).double()
+    generator = torch.Generator().manual_seed(SEED)
+    for name, one in new.named_parameters():
+        if one.dim() <= 1 and name not in fixed:
+            one.add_(SPREAD * torch.randn(one.shape, generator=generator, dtype=one.dtype).to(one.device))
+    return new
+
+
+def wide(value: Any) -> Any:
+    """Example arguments with floating-point tensors in float64."""
+    if isinstance(value, Tensor):
+        return value.double() if value.is_floating_point() else value
+    if isinstance(value, Mapping):
+        return {name: wide(one) for name, one in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(wide(one) for one in value)
+    return value
+
+
+@torch.no_grad()
+def apart(old: nn.Module, new: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
+    """The largest difference of the outputs over the largest output, in evaluation mode; inf where shapes differ."""
+    before, after = _outputs(old, args, kwargs), _outputs(new, args, kwargs)
+    if [one.shape for one in before] != [one.shape for one in after] or not before:
+        return float("inf")
+    change = max(float((one - other).abs().max()) for one, other in zip(before, after, strict=True))
+    return change / max(float(one.abs().max()) for one in before)
+
+
+def _outputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+    """What a model returns: without PyTorch's fused path, which would not see another placement."""
+    modes = [(module, module.training) for module in model.modules()]
+    fast = torch.backends.mha.get_fastpath_enabled()
+    model.eval()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        result = model(*args, **kwargs)
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for module, mode in modes:
+            module.training = mode
+    return [one for one in tensors(result) if one.is_floating_point()]
