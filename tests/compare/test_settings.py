@@ -8,6 +8,7 @@ import pytest
 
 from normula.compare import Settings, compare
 from normula.formula import Formula, Placement
+from normula.race import pool
 
 
 @pytest.fixture(autouse=True)
@@ -17,7 +18,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError("the work was started")
 
-    monkeypatch.setattr("normula.race.pool.run_all", refuse)
+    monkeypatch.setattr(pool, "run_all", refuse)
     monkeypatch.setitem(compare.__globals__, "run_all", refuse)
 
 

@@ -18,6 +18,7 @@ from normula.race import Grid, Store, StoreError
 from normula.race.export import csv_text
 from normula.race.race import unchanged
 from normula.record import Trial, to_dict
+from normula.spec import NormulaWarning
 from tests.processes import session, wait_until
 from tests.race.inline import TINY, Inline, drive, memory, untimed
 
@@ -153,6 +154,11 @@ def test_a_race_whose_parts_would_not_fit_together_is_not_gone_on_with(halfway: 
                 store._keep(origin=to_dict(changed))
             with pytest.raises(StoreError, match=said):
                 unchanged(store)
+        elsewhere = replace(origin.environment, machine="riscv64 Plan9")
+        with store._transaction():
+            store._keep(origin=to_dict(replace(origin, environment=elsewhere)))
+        with pytest.warns(NormulaWarning, match="began on riscv64 Plan9 and goes on on .*; the last digits"):
+            unchanged(store)
         with store._transaction():
             store._keep(origin=to_dict(origin))
     found = nm.race(resume=halfway, workers=1)

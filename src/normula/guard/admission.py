@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from normula.guard.differences import Difference, changed, in_behaviour, in_formula, listed, swapped
-from normula.guard.names import Names, compared, last_block, said
+from normula.guard.names import Names, compared, said
 from normula.guard.stamping import (
     Example,
     Looked,
@@ -195,7 +195,7 @@ def _of_formula(one: Asked, looked: Looked, answer: Answer) -> None:
 def _of_names(one: Asked, looked: Looked, answer: Answer, norms: Any) -> None:
     if one.names.fit:
         return
-    words = said(one.names, one.saved.norms, norms, last_block(one.saved.stages))
+    words = said(one.names, one.saved.norms, norms, one.saved.stages)
     (answer.lacking if one.names.missing or one.names.shapes else answer.names).append(words)
 
 

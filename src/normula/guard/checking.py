@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from normula.framework import room
-from normula.guard.names import compared, last_block, said, under_names_of
+from normula.guard.names import compared, said, under_names_of
 from normula.guard.saving import stamp_in
 from normula.guard.stamping import Example, arguments, digest, guarded, line, look, norms_of, stages_of
 from normula.read import framework_to_read
@@ -101,7 +101,7 @@ def check(
                         name=name,
                         formula=line(stages),
                         fits=names.fit,
-                        why_not=said(names, (), stamped, last_block(stages)),
+                        why_not=said(names, (), stamped, stages),
                         losses_nats=measured,
                     )
                 )

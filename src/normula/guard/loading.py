@@ -10,7 +10,7 @@ from typing import Any
 from normula.framework import room
 from normula.guard.admission import answered, asked, settle, with_tensors
 from normula.guard.saving import stamp_in, unstamped
-from normula.guard.names import compared, last_block, said, under_names_of
+from normula.guard.names import compared, said, under_names_of
 from normula.guard.stamping import Example, arguments, guarded, look, norms_of, stages_of
 from normula.read import framework_to_read
 from normula.record.checkpoint import Checkpoint
@@ -117,7 +117,7 @@ def put_unstamped(model: Any, path: str | os.PathLike[str], example: Example = N
     names = compared(*shapes, optional=buffers)
     if not names.fit:
         stages, norms = _read(model, args, kwargs, there)
-        raise WeightsError(f"{found.where} does not fit: {said(names, (), norms, last_block(stages))}")
+        raise WeightsError(f"{found.where} does not fit: {said(names, (), norms, stages)}")
     return there.put(model, args, given)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -97,24 +98,26 @@ def under_names_of(there: Any, own: Mapping[str, Any], tensors: Mapping[str, Any
     return given
 
 
-def said(names: Names, saved: Sequence[StampedNorm], here: Sequence[StampedNorm], last: int) -> str:
+def said(
+    names: Names, saved: Sequence[StampedNorm], here: Sequence[StampedNorm], stages: Sequence[StampedStage]
+) -> str:
     """What is wrong with the names, in one line, each with the site it belongs to."""
     known = {name: norm for norm in (*saved, *here) for name in norm.parameters}
     parts = []
     if names.missing:
-        parts.append(f"missing from the checkpoint (fatal): {_sites(names.missing, known, last)}")
+        parts.append(f"missing from the checkpoint (fatal): {_sites(names.missing, known, stages)}")
     if names.unexpected:
-        parts.append(f"unexpected, in no module of this model (fatal): {_sites(names.unexpected, known, last)}")
+        parts.append(f"unexpected (fatal), present and never used in this model's forward: {_sites(names.unexpected, known, stages)}")
     if names.shapes:
         parts.append(listed(names.shapes, 3))
     return ". ".join(parts)
 
 
-def _sites(names: Iterable[str], norms: Mapping[str, StampedNorm], last: int) -> str:
+def _sites(names: Iterable[str], norms: Mapping[str, StampedNorm], stages: Sequence[StampedStage]) -> str:
     """Names with the numbers of their layers left open, each with its site and how often it comes."""
     counts: dict[tuple[str, str], list[str]] = {}
     for name in names:
-        counts.setdefault((_NUMBER.sub("*", name), site_of(name, norms, last)), []).append(name)
+        counts.setdefault((_NUMBER.sub("*", name), site_of(name, norms, stages)), []).append(name)
     words = [
         (same[0] if len(same) == 1 else f"{name} ({len(same)} times)") + (f", {site}" if site else "")
         for (name, site), same in counts.items()
@@ -122,14 +125,17 @@ def _sites(names: Iterable[str], norms: Mapping[str, StampedNorm], last: int) ->
     return listed(words, 6)
 
 
-def site_of(name: str, norms: Mapping[str, StampedNorm], last: int) -> str:
+def site_of(name: str, norms: Mapping[str, StampedNorm], stages: Sequence[StampedStage]) -> str:
     """Where a tensor stands, in words; empty for one that is no norm's."""
     if name not in norms:
         return ""
     site = norms[name].site
-    return SITES.get(site, site).format(last=last)
+    return SITES.get(site, site).format(last=last_block(name, stages))
 
 
-def last_block(stages: Sequence[StampedStage]) -> int:
-    """The number of the last block, from 0 as paths count them."""
-    return max(sum(stage.layers for stage in stages) - 1, 0)
+def last_block(name: str, stages: Sequence[StampedStage]) -> int:
+    """The number of the last block of the stack that a tensor stands beside, from 0 as paths count them."""
+    if not stages:
+        return 0
+    beside = max(stages, key=lambda stage: len(os.path.commonprefix([name.split("."), stage.where.split(".")])))
+    return sum(stage.layers for stage in stages if stage.where == beside.where) - 1

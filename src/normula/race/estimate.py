@@ -103,7 +103,7 @@ def duration(seconds: float) -> str:
     """In words, as far as an estimate goes.
 
     >>> duration(8), duration(100), duration(4000), duration(200_000)
-    ('8 s', '2 min', '1 h 7 min', '2 d 8 h')
+    ('8 s', '2 min', '1 h 7 min', '2 d 7 h')
     """
     if not math.isfinite(seconds):
         return "unknown"

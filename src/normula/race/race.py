@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import time
+import warnings
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from normula.race.store import Store, StoreError
 from normula.race.trial import Entry, at_hand
 from normula.race.work import SAVE_SECONDS
 from normula.record import Race, Trial
+from normula.spec import NormulaWarning
 
 INTERRUPTED = "interrupted"
 """The note of a race that Ctrl-C has ended."""
@@ -249,13 +251,20 @@ def unchanged(store: Store) -> Grid:
         StoreError: something has changed since that would change results.
     """
     grid = store.grid
-    changes = store.origin.changes(Origin.of(grid), grid)
+    now = Origin.of(grid)
+    changes = store.origin.changes(now, grid)
     if not changes and grid.digest != store.digest:
         changes = ["the runs of its grid are others"]
     if changes:
         raise StoreError(
             f"{store.path} cannot be gone on with, as its parts would not fit together: {'; '.join(changes)}. Undo "
             "that, or start a new race"
+        )
+    if (before := store.origin.environment.machine) != (here := now.environment.machine):
+        warnings.warn(
+            f"the race began on {before} and goes on on {here}; the last digits of its parts may differ",
+            NormulaWarning,
+            stacklevel=2,
         )
     grid.check()
     return grid

@@ -106,11 +106,13 @@ def _link(graph: Graph, base: int, root: int) -> tuple[tuple[Event, ...], int]:
     The carried value may be another layout of the last one: it is returned too.
     """
     marks = [root]
+    given: dict[int, int] = {}
     node = root
     while node != base:
         step = step_down(graph, node)
         assert step is not None
         if step.how == "norm":
+            given[node] = step.below
             marks += [one for one in (node, step.below) if one not in (marks[-1], base)]
         node = step.below
     events: list[Event] = []
@@ -119,7 +121,8 @@ def _link(graph: Graph, base: int, root: int) -> tuple[tuple[Event, ...], int]:
         if node != known:
             value = Branches(graph, [known], {}).read(node)
             if value != Stream(known):
-                events.append(Event(node, known, value, False))
+                laid_out = isinstance(value, Normed) and value.value == Stream(known)
+                events.append(Event(node, known, value, False, given.get(node, -1) if laid_out else -1))
                 known = node
     return tuple(events), root
 

@@ -35,6 +35,21 @@ class Instruction:
     place: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class InnerNorm:
+    """A norm that is put inside a sublayer.
+
+    Attributes:
+        part: what it normalises: `q`, `k` or `v` of each head; `heads` or `mid`, which the last projection reads.
+        place: its module, below the module that runs the layer.
+        factor: by which what is normalised was multiplied before, and is again: of queries that are scaled first.
+    """
+
+    part: str
+    place: str
+    factor: float = 1.0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Branch:
     """One sublayer as the model's own code runs it.
@@ -46,6 +61,8 @@ class Branch:
         factor: a number that the model multiplies its output by.
         path: of the module that holds it, where its input and output are caught there and not at the sum.
         in_parts: whether several values are added that together are its output.
+        inner: norms that are put inside it.
+        writer: the matrix of its last projection, below the module that runs the layer.
     """
 
     word: str
@@ -54,6 +71,8 @@ class Branch:
     factor: float = 1.0
     path: str = ""
     in_parts: bool = False
+    inner: tuple[InnerNorm, ...] = ()
+    writer: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,11 @@ from normula.read.chain import Event
 from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, Total, parts, walk
 from normula.read.found import ReadChain, ReadLayer
 from normula.read.graph import Graph
+from normula.read.inner import inner_norms
 from normula.read.norms import NAMES, statistics
 from normula.read.reading import parameter_names
+from normula.read.strip import step_down
+from normula.read.sublayers import queries_and_keys
 from normula.record.reading import UNKNOWN
 from normula.rewire.errors import RewireError
 
@@ -48,6 +51,10 @@ class Sublayer:
         gains: parameters that its output is multiplied by.
         in_parts: whether several values together are its output.
         beside: whether its output goes into the stream together with another one's.
+        inner: what is normalised inside it.
+        head: features of one head's queries; 0 where there is no single product of queries and keys.
+        query_factor: what queries are multiplied by before that product.
+        writer: the matrix of its last projection, and how many features that reads; empty where there is no one.
     """
 
     word: str
@@ -56,6 +63,11 @@ class Sublayer:
     gains: tuple[str, ...]
     in_parts: bool
     beside: bool
+    inner: tuple[str, ...]
+    head: int
+    query_factor: float
+    writer: str
+    writer_width: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +215,43 @@ def _sublayers(graph: Graph, event: Event) -> list[tuple[int, Sublayer]]:
         if any(isinstance(part, Applied) for part in walk(applied.value)):
             raise RewireError(f"{applied.kind} reads what another sublayer gives it without a sum between them.")
         mixing = [node for node in applied.nodes if graph.is_mixing(node)] or list(applied.ends)
+        sides = queries_and_keys(graph, applied.nodes) if applied.kind in ("attn", "cross") else None
+        writer, width = _writer(graph, applied)
         made = Sublayer(
-            applied.kind, _module(graph, applied), factor, gains, len(applied.ends) > 1, len(found) > 1
+            word=applied.kind,
+            path=_module(graph, applied),
+            factor=factor,
+            gains=gains,
+            in_parts=len(applied.ends) > 1,
+            beside=len(found) > 1,
+            inner=tuple(inner_norms(graph, applied).values()),
+            head=graph[sides[0]].shape[-1] if sides else 0,
+            query_factor=_factor(graph, sides[0]) if sides else 1.0,
+            writer=writer,
+            writer_width=width,
         )
         result.append((min(mixing), made))
     return result
+
+
+def _writer(graph: Graph, applied: Applied) -> tuple[str, int]:
+    """The one matrix that makes a sublayer's output, and how many features it reads."""
+    node = applied.ends[0]
+    while (step := step_down(graph, node)) is not None and step.how in ("view", "shift"):
+        node = step.below
+    if len(applied.ends) > 1 or graph.kind(node) != "matmul" or not graph.is_product(node):
+        return "", 0
+    names = graph.parameters(graph.inputs(node)[1])
+    return (names[0], graph[graph.inputs(node)[0]].shape[-1]) if len(names) == 1 else ("", 0)
+
+
+def _factor(graph: Graph, queries: int) -> float:
+    """What queries are multiplied by after their projection."""
+    factor, node = 1.0, queries
+    while (step := step_down(graph, node)) is not None and step.how in ("view", "number", "shift"):
+        factor *= step.factor if step.how == "number" else 1.0
+        node = step.below
+    return factor
 
 
 def _branches(

@@ -9,12 +9,13 @@ from normula.formula import Formula, Placement
 from normula.formula.run import number
 from normula.formula.tree import Call
 from normula.formula.words import NORMS, STREAM
-from normula.record.rewiring import Branch, Change, NewGain, NewNorm, NormAt, Operation, Script
+from normula.record.rewiring import Branch, Change, InnerNorm, NewGain, NewNorm, NormAt, Operation, Script
 from normula.rewire.anatomy import Anatomy, Norm, Stack
 from normula.rewire.errors import RewireError
 from normula.rewire.matching import KINDS, Placed, matched
 from normula.rewire.straight import Line
 from normula.rewire.wanted import Wanted, wanted
+from normula.spec.step import INNER_PARTS
 
 WORDS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm", "L2Norm": "l2norm", "DyT": "dyt", "Derf": "derf"}
 
@@ -68,7 +69,7 @@ def draw(drawn: Drawn, placement: Placement, stack: Stack, sides: Mapping[str, i
             drawn.bare[norm.path] = NewNorm(
                 path=norm.path, kind=_kind("norm", norm, stack), width=norm.width, eps=norm.eps, like=norm.path
             )
-    changed = [one for one in layers if one.text != one.layer.text]
+    changed = [one for one in layers if one.text != one.layer.text or _lacks_inner(one)]
     scopes: dict[str, list[Wanted]] = {}
     for one in layers:
         scopes.setdefault(one.layer.path, []).append(one)
@@ -90,6 +91,7 @@ def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> 
         first = len(branches)
         numbers = {index: first + place for index, place in one.numbers.items()}
         line.layer(one.formula, one.symbols, lambda index, places=places: places.get(index, ""), numbers)
+        inner = _inner(drawn, path, one, len(layers) > 1, stack)
         for place, sublayer in enumerate(one.layer.sublayers):
             watched = _below(sublayer.path, path) if sublayer.beside else ""
             branches.append(
@@ -100,6 +102,8 @@ def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> 
                     factor=sublayer.factor,
                     path=watched,
                     in_parts=sublayer.in_parts,
+                    inner=inner.get(place, ()),
+                    writer=_below(sublayer.writer, path) if inner.get(place) and sublayer.writer else "",
                 )
             )
         gains += [_below(name, path) for name in one.layer.gains]
@@ -160,6 +164,60 @@ def _places(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -
     return places
 
 
+def _lacks_inner(one: Wanted) -> bool:
+    """Whether a norm is wanted inside a sublayer that is not there."""
+    return any(
+        not set(SITES[site]) <= set(one.layer.sublayers[one.numbers[call.index]].inner)
+        for call in one.formula.calls
+        for site, _ in call.inner
+    )
+
+
+SITES: Mapping[str, tuple[str, ...]] = {"qk": ("qk",), "qkv": ("qk", "v"), "out": ("attn-out",), "mid": ("mid-mlp",)}
+"""What a reading calls the inner sites of the notation."""
+
+
+def _inner(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -> dict[int, tuple[InnerNorm, ...]]:
+    """The norms that are put inside the sublayers of a layer, by the number of the sublayer; what is there stays."""
+    prefix = f"layer_{one.layer.number}_" if several else ""
+    found: dict[int, tuple[InnerNorm, ...]] = {}
+    for call in one.formula.calls:
+        for site, word in call.inner:
+            place = one.numbers[call.index]
+            sublayer = one.layer.sublayers[place]
+            if set(SITES[site]) <= set(sublayer.inner):
+                continue
+            owner = one.formula.sites[call.index].removesuffix(".f")
+            for part in INNER_PARTS[site]:
+                width = sublayer.head if part in "qkv" else sublayer.writer_width
+                if not width:
+                    raise RewireError(
+                        f"{site}={word} needs {_needs(part)} in {sublayer.path or owner}, and none was found there."
+                    )
+                new = _inner_norm(drawn, f"{prefix}{owner}_norm_{part}", path, word, width, one, stack)
+                factor = sublayer.query_factor if part == "q" else 1.0
+                found[place] = (*found.get(place, ()), InnerNorm(part, new, factor))
+    return found
+
+
+def _needs(part: str) -> str:
+    return "one product of queries and keys" if part in "qkv" else "one matrix that makes the sublayer's output"
+
+
+def _inner_norm(drawn: Drawn, name: str, path: str, word: str, width: int, one: Wanted, stack: Stack) -> str:
+    like = _template(word, one.layer, stack)
+    kind = _kind(word, like, stack)
+    new = NewNorm(
+        path=f"{path}.{name}".lstrip("."),
+        kind="layernorm" if kind == "norm" else kind,
+        width=width,
+        eps=like.eps if like else 1e-5,
+    )
+    drawn.norms.append(new)
+    drawn.changes.append(Change(where=one.layer.path, site=name, change=f"+ {new.path}, gain 1, bias 0, inside"))
+    return name
+
+
 def _gain(drawn: Drawn, path: str, prefix: str, one: Wanted, index: int) -> str:
     gain = next(one for one in one.formula.gains if one.index == index)
     name = prefix + one.formula.sites[index].replace(".", "_")
@@ -216,7 +274,7 @@ def _final(drawn: Drawn, wanted: Formula, stack: Stack) -> None:
     call = _only_norm(wanted)
     if call is None:
         _drop(drawn, stack.final, "after the last layer")
-    elif not stack.final:
+    elif not stack.final or any(norm.path in drawn.passing for norm in stack.final):
         last = stack.layers[-1]
         if last.path in drawn.slot:
             slot = drawn.slot[last.path]

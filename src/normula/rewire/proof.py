@@ -10,6 +10,7 @@ from normula.formula.words import STREAM
 from normula.read import read
 from normula.record.reading import UNKNOWN, Reading, ReadStage
 from normula.rewire.errors import RewireError
+from normula.rewire.operation import SITES
 from normula.rewire.understood import Understood
 from normula.rewire.wanted import Wanted
 
@@ -35,8 +36,27 @@ def prove(new: Any, model: Understood, placement: Placement, layers: Sequence[Se
             raise RewireError(_otherwise(one, stage))
     if len(found) != len(wanted):
         raise RewireError(f"The new model is read with {len(found)} layers, and it had {len(wanted)}; it is not returned.")
+    _check_inner(reading, wanted)
     _check_ends(reading, model, placement)
     return reading
+
+
+def _check_inner(reading: Reading, layers: Sequence[Wanted]) -> None:
+    """Norms inside sublayers must be where the formula has them."""
+    found = [one for one in reading.sublayers]
+    place = 0
+    for layer in layers:
+        own = found[place : place + len(layer.layer.sublayers)]
+        place += len(own)
+        for call in layer.formula.calls:
+            for site, _ in call.inner:
+                sublayer = next((one for one in own if one.kind == call.word), None)
+                if sublayer is None or not set(SITES[site]) <= set(sublayer.inner):
+                    raise RewireError(
+                        f"{site}=norm was put into {call.word} of layer {layer.layer.number}, and the new model is read "
+                        f"with {', '.join(sublayer.inner) if sublayer and sublayer.inner else 'nothing'} normalised "
+                        "inside. It is not returned."
+                    )
 
 
 def _otherwise(wanted: Wanted, stage: ReadStage) -> str:

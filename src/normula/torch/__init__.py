@@ -1,6 +1,6 @@
 """PyTorch: build, measure and train what a spec says."""
 
-from normula.torch import guarded, hooks, rewire, sources, variants
+from normula.torch import conversions, guarded, hooks, rewire, sources, variants
 from normula.torch.build import BUILDERS, build
 from normula.torch.capture import capture, values
 from normula.torch.context import Cache

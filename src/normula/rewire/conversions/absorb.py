@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from normula.formula import Formula
 from normula.read.chain import Event
-from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, Stream, Total, rebuilt
+from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, Stream, Total
 from normula.read.spell import Spelling
 from normula.record.conversion import Carry, Conversion, Edit, Epsilon, LinearMap, Scale, Vector
 from normula.rewire.conversions.model import OUTPUT, Model
@@ -56,8 +56,9 @@ class _Absorbed:
     def __post_init__(self) -> None:
         for one in self.model.found:
             for layer in one.layers:
-                events = tuple(self._event(event) for event in layer.layer.events)
-                self.texts.append(Spelling(self.model.graph, events).text)
+                events = layer.layer.events
+                kept = tuple(self._event(event, after) for event, after in zip(events, (*events[1:], None), strict=True))
+                self.texts.append(Spelling(self.model.graph, kept).text)
 
     def placement(self) -> dict[str, object]:
         """What is left of the formulas: a step where it is the same for all sublayers."""
@@ -74,17 +75,13 @@ class _Absorbed:
             "final": "norm(x)" if first.final else "x",
         }
 
-    def _event(self, event: Event) -> Event:
-        """An event without the factor on its skip."""
-
-        def change(part: Expression) -> Expression:
-            match part:
-                case Normed(norm=norm, value=Total(terms=terms) as total):
-                    kept = tuple(self._without(norm, total, term) for term in terms)
-                    return replace(part, value=replace(total, terms=kept))
-            return part
-
-        return replace(event, value=rebuilt(event.value, change))
+    def _event(self, event: Event, after: Event | None) -> Event:
+        """An event without the factor on its skip, where a norm follows."""
+        match event.value, None if after is None else after.value:
+            case Total(terms=terms) as total, Normed(norm=norm, value=Stream(node=node)) if node == event.node:
+                kept = tuple(self._without(norm, total, term) for term in terms)
+                return replace(event, value=replace(total, terms=kept))
+        return event
 
     def _without(self, norm: int, total: Total, term: Expression) -> Expression:
         match term:

@@ -72,9 +72,7 @@ def conversion(model: Any, name: str, *, example: Example, untie: bool = False) 
     """The new model, with what was done and left, and how far apart the two are; see `convert`."""
     there, args, kwargs = _given(model, name, example)
     planned = plan(model, name, example=example, untie=untie)
-    copy = there.randomised(model, planned.fixed)
-    wide = there.wide((args, kwargs))
-    apart = there.apart(copy, _converted(copy, planned, *wide), *wide)
+    apart = _proved(there, model, planned, args, kwargs)
     if not apart <= CLOSE:
         raise RewireError(
             f"{name} is exact by what was read, and a converted copy with random gains is {apart:.1e} from the old one in "
@@ -91,6 +89,21 @@ def plan(model: Any, name: str, *, example: Example, untie: bool = False) -> Con
     """
     there, args, kwargs = _given(model, name, example)
     return CONVERSIONS[name](_read(there, model, args, kwargs, untie))
+
+
+def _proved(
+    there: ModuleType, model: Any, planned: Conversion, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> float:
+    """How far a converted copy is from another one, in float64, at random gains and biases."""
+    copy = there.randomised(model, planned.fixed)
+    wide = there.wide((args, kwargs))
+    try:
+        there.outputs(copy, *wide)
+    except Exception as error:
+        raise RewireError(
+            f"A conversion is proved in float64, and this model does not run in it: {type(error).__name__} ({error})."
+        ) from error
+    return float(there.apart(copy, _converted(copy, planned, *wide), *wide))
 
 
 def _given(model: Any, name: str, example: Example) -> tuple[ModuleType, tuple[Any, ...], dict[str, Any]]:
@@ -118,7 +131,11 @@ def _converted(model: Any, planned: Conversion, args: Sequence[Any], kwargs: Map
     if planned.to is None:
         return new
     example = dict(kwargs) if kwargs and not args else tuple(args)
-    new = rewire(new, Placement.from_dict(planned.to), example=example, accept_inexact=True)
+    to = Placement.from_dict(planned.to)
+    if there.is_own(new):
+        new = there.rebuilt(new, to)
+    else:
+        new = rewire(new, to, example=example, accept_inexact=True)
     if not planned.order:
         return new
     found = _read(there, new, args, kwargs, untie=False)

@@ -17,6 +17,9 @@ from normula.rewire.conversions.model import OUTPUT, Model
 from normula.rewire.errors import RewireError
 
 
+SKIP = "the normed value also feeds the skip"
+
+
 def fold(model: Model) -> Conversion:
     """Fold every norm that only linear maps read.
 
@@ -44,7 +47,7 @@ def unfold(model: Model) -> Conversion:
 
 
 def _finished(name: str, found: _Found, edits: tuple[Edit, ...], done: tuple[str, ...]) -> Conversion:
-    if not found.maps:
+    if not found.maps or any(reason == SKIP for _, reason in found.left):
         reasons = Counter(reason for _, reason in found.left)
         said = "; ".join(
             f"{next(norm for norm, why in found.left if why == reason)}"
@@ -52,8 +55,8 @@ def _finished(name: str, found: _Found, edits: tuple[Edit, ...], done: tuple[str
             for reason, number in reasons.items()
         )
         raise RewireError(
-            f"A norm is folded into the linear maps that read it where nothing else does, and this model has none such: "
-            f"{said or 'no norm of its streams has parameters'}."
+            "A norm is folded into linear maps where these are all that reads it, and that is not so here: "
+            f"{said or 'no norm of the streams has parameters'}."
         )
     left = tuple(f"{norm}: {reason}" for norm, reason in found.left)
     return Conversion(name=name, edits=edits, done=done, left=left, added=found.added)
@@ -126,13 +129,11 @@ class _Found:
         )
 
     def _beside(self, reads: list[tuple[int, int]]) -> str:
-        """Why a norm cannot be folded that sums read."""
-        kinds = [self.model.graph.kind(user) for user, _ in reads if user != OUTPUT]
-        if not any(kind in ("add", "sub") for kind in kinds):
-            return ""
-        if "matmul" in kinds:
-            return "the normed value also feeds the skip"
-        return "what it makes is added to the stream, and no linear map reads it alone"
+        """Why a norm cannot be folded that sums read, or multiples that go into sums."""
+        kinds = {self.model.graph.kind(user) for user, _ in reads if user != OUTPUT}
+        if "matmul" in kinds and kinds & {"add", "sub", "mul"}:
+            return SKIP
+        return "what it makes goes into a sum, and no linear map reads it alone" if kinds & {"add", "sub"} else ""
 
 
 def _by_parameters(model: Model) -> Iterator[tuple[Affine, list[int]]]:

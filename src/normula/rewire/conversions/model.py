@@ -138,13 +138,24 @@ class Model:
         if found is None or len(graph[found[0]].shape) != 2:
             return f"{where}, whose matrix is no plain parameter"
         weight, transposed = found
-        bias = ""
+        bias = self._bias(user)
+        if bias is None:
+            return f"{where}, whose bias is no plain parameter"
+        return LinearMap(weight=self.name(weight, user), axis=int(transposed), bias=bias, path=graph.path(user))
+
+    def _bias(self, product: int) -> str | None:
+        """The bias of a product with a matrix, in one with it or added next; empty for none, None if not a parameter."""
+        inputs = self.graph.inputs(product)
         if len(inputs) > 2:
             added = self.parameter(inputs[2])
-            if added is None:
-                return f"{where}, whose bias is no plain parameter"
-            bias = self.name(added[0], user)
-        return LinearMap(weight=self.name(weight, user), axis=int(transposed), bias=bias, path=graph.path(user))
+            return None if added is None else self.name(added[0], product)
+        after = list(self.readers(product))
+        if len(after) == 1 and after[0][0] != OUTPUT and self.graph.kind(after[0][0]) == "add":
+            user, view = after[0]
+            others = [self.parameter(one) for one in self.graph.inputs(user) if one != view]
+            if len(others) == 1 and others[0] is not None and len(self.graph[others[0][0]].shape) == 1:
+                return self.name(others[0][0], user)
+        return ""
 
     def parameter(self, node: int) -> tuple[int, bool] | None:
         """The parameter that a node is a view of, and whether it is transposed."""

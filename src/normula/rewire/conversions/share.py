@@ -18,7 +18,7 @@ from normula.record.conversion import Affine, Conversion, Own, Share
 from normula.rewire.conversions.model import Model
 from normula.rewire.errors import RewireError
 
-NAMED = re.compile(r"^(\w+) = (norm\(x\)); (.*)$")
+NAMED = re.compile(r"^(\w+) = norm\(x\); (.*)$")
 
 
 def share(model: Model) -> Conversion:
@@ -51,7 +51,7 @@ def unshare(model: Model) -> Conversion:
     twice = [(model.affine(one), model.affine(other)) for one, other in _pairs(model)]
     twice = [(one, other) for one, other in twice if one.parameters and one.parameters == other.parameters]
     if twice:
-        return _finished(model, [one for one, _ in twice], tuple(Own(path=one.path) for one, _ in twice), None)
+        return _finished(model, [one for one, _ in twice], tuple(Own(path=one.path) for one, _ in twice))
     layers = [(one, layer) for one in model.found for layer in one.layers]
     shared = [(layer, found) for _, layer in layers if (found := _shared(model, layer)) is not None]
     texts = {layer.text for _, layer in layers}
@@ -59,19 +59,30 @@ def unshare(model: Model) -> Conversion:
         raise RewireError("A norm is unshared where two sublayers of one layer read it; none is here.")
     if len(shared) < len(layers) or len(texts) > 1:
         raise RewireError("Norms are unshared in models whose layers all have the same formula; here they differ.")
-    return _finished(model, [norm for _, norm in shared], (), _unshared(model.found[0], texts.pop()))
+    one = model.found[0]
+    around = ([model.affine(node) for node in one.embed], [model.affine(node) for node in one.final])
+    uses = len(Formula(texts.pop()).sublayers)
+    order = (*around[0], *(norm for _, norm in shared for _ in range(uses)), *around[1])
+    return _finished(model, [norm for _, norm in shared], (), uses, _unshared(one), order)
 
 
 def _finished(
-    model: Model, norms: list[Affine], edits: tuple[Own, ...], to: dict[str, object] | None
+    model: Model,
+    norms: list[Affine],
+    edits: tuple[Own, ...],
+    uses: int = 2,
+    to: dict[str, object] | None = None,
+    order: tuple[Affine, ...] = (),
 ) -> Conversion:
-    sizes = [sum(model.values.size(name) for name in norm.parameters) for norm in norms]
+    sizes = [(uses - 1) * sum(model.values.size(name) for name in norm.parameters) for norm in norms]
     return Conversion(
         name="unshare",
         edits=edits,
         to=to,
+        order=order,
         done=tuple(
-            f"{norm.path}: 2 sites, 1 norm -> 2 norms (copied); exact in inference, adds {size} parameters, unties"
+            f"{norm.path}: {uses} sites, 1 norm -> {uses} norms (copied); "
+            f"exact in inference, adds {size} parameters, unties"
             for norm, size in zip(norms, sizes, strict=True)
         ),
         added=sum(sizes),
@@ -104,23 +115,23 @@ def _check_equal(model: Model, one: Affine, other: Affine) -> None:
 
 
 def _shared(model: Model, layer: ReadLayer) -> Affine | None:
-    """The norm of a layer that several sublayers read, and nothing else."""
+    """The norm of a layer that several sublayers read, and nothing else, where the layer has no other."""
     found = NAMED.match(layer.text)
     if found is None:
         return None
-    name, _, rest = found.groups()
+    name, rest = found.groups()
     uses = len(re.findall(rf"\b{name}\b", rest))
-    if uses < 2 or uses != len(re.findall(rf"\w\({name}\b", rest)):
-        return None
     norms = [part.norm for event in layer.layer.events for part in walk(event.value) if isinstance(part, Normed)]
-    return model.affine(norms[0])
+    is_only = len(set(norms)) == 1 and uses == len(re.findall(rf"\w\({name}\b", rest))
+    return model.affine(norms[0]) if uses > 1 and is_only else None
 
 
-def _unshared(one: ReadChain, text: str) -> dict[str, object]:
-    found = NAMED.match(text)
+def _unshared(one: ReadChain) -> dict[str, object]:
+    """The placement with a norm for each sublayer."""
+    found = NAMED.match(one.layers[0].text)
     assert found is not None
-    name, norm, rest = found.groups()
-    formula = Formula(re.sub(rf"\b{name}\b", norm, rest))
+    name, rest = found.groups()
+    formula = Formula(re.sub(rf"\b{name}\b", "norm(x)", rest))
     return {
         "name": str(formula),
         "formula": str(formula),

@@ -44,17 +44,17 @@ def wide(value: Any) -> Any:
     return value
 
 
-@torch.no_grad()
 def apart(old: nn.Module, new: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> float:
     """The largest difference of the outputs over the largest output, in evaluation mode; inf where shapes differ."""
-    before, after = _outputs(old, args, kwargs), _outputs(new, args, kwargs)
+    before, after = outputs(old, args, kwargs), outputs(new, args, kwargs)
     if [one.shape for one in before] != [one.shape for one in after] or not before:
         return float("inf")
     change = max(float((one - other).abs().max()) for one, other in zip(before, after, strict=True))
     return change / max(float(one.abs().max()) for one in before)
 
 
-def _outputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
+@torch.no_grad()
+def outputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[Tensor]:
     """What a model returns: without PyTorch's fused path, which would not see another placement."""
     modes = [(module, module.training) for module in model.modules()]
     fast = torch.backends.mha.get_fastpath_enabled()

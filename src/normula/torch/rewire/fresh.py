@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from normula.record.rewiring import NewNorm
 from normula.torch.norms import norm as own_norm
+from normula.torch.rewire.swapped import unswapped
 
 CLOSE: Final = 1e-3
 """Of a new norm to the definition of its kind: norms round to half precision in models of that."""
@@ -25,7 +26,7 @@ def fresh(new: NewNorm, model: nn.Module) -> nn.Module:
     anchor = next((one for one in model.parameters() if one.is_floating_point()), torch.zeros(()))
     if not new.like:
         return own_norm(new.kind, new.width, new.eps).to(device=anchor.device, dtype=anchor.dtype)
-    made = deepcopy(model.get_submodule(new.like))
+    made = unswapped(deepcopy(model.get_submodule(new.like)))
     if not new.copied:
         _start(made, new)
     return made

@@ -144,7 +144,7 @@ def _let_pass(model: nn.Module, path: str, stays: bool, *, removed: bool) -> Non
     """Let a norm pass what the model's own code gives it."""
     parent, name = _parent(model, path)
     if removed:
-        setattr(parent, name, Absent(stays))
+        setattr(parent, name, Absent(stays, model.get_submodule(path)))
         return
     module = model.get_submodule(path)
     passes = dict(getattr(module, "_passes", {}))

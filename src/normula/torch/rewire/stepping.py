@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
+from types import FunctionType
 from typing import Any, Final
 
 import torch
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from normula.record.rewiring import Instruction, Script
+from normula.record.rewiring import Branch, Instruction, Script
 from normula.torch.rewire.signals import caught, passed
 
 Forward = Callable[..., Any]
@@ -65,6 +66,19 @@ SUMS: Final = frozenset(("add", "add_", "__add__", "__radd__", "__iadd__")) | DI
 PRODUCTS: Final = frozenset(
     ("mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply", "div", "div_", "__truediv__", "__itruediv__")
 )
+
+
+PROJECTIONS: Final = frozenset(("linear", "addmm", "matmul", "__matmul__", "conv1d", "mm"))
+SCORES: Final = frozenset(("matmul", "__matmul__", "bmm", "baddbmm"))
+
+
+OPEN_ATTENTION: Final = FunctionType(
+    F.multi_head_attention_forward.__code__,
+    {**vars(F), "has_torch_function": lambda _: False},
+    "multi_head_attention_forward",
+    F.multi_head_attention_forward.__defaults__,
+)
+"""PyTorch's attention of nn.MultiheadAttention, which is one function to a mode around it, seen from inside."""
 
 
 def stepped(
@@ -154,6 +168,7 @@ class Stepping(TorchFunctionMode):
         self.current = "x"
         self.place = 0
         self.was_read = False
+        self.products = 0
         self.seen: list[Seen] = [Seen(stream)]
         self.caught: list[Caught] = []
         self.gains: list[Tensor] = [attrgetter(name)(module) for name in script.gains]
@@ -169,6 +184,8 @@ class Stepping(TorchFunctionMode):
             return self._caught(args[0], **kwargs)
         if name in LOOKS:
             return func(*args, **kwargs)
+        if self.was_read and self.place < len(self.script.branches) and self.script.branches[self.place].inner:
+            args, kwargs = self._inside(func, name, args, kwargs)
         first = self._find(args[0]) if args else None
         if name in PRODUCTS and self._is_scaling(first, args):
             return args[0] if isinstance(args[0], Tensor) and not self._is_gain(args[0]) else args[1]
@@ -251,6 +268,7 @@ class Stepping(TorchFunctionMode):
         self.values[f"f{self.place}"] = output if factor == 1.0 else output * factor
         self.place += 1
         self.was_read = False
+        self.products = 0
         return self._carried(stream, self.place - 1)
 
     def _carried(self, stream: Seen, place: int) -> Tensor:
@@ -276,7 +294,11 @@ class Stepping(TorchFunctionMode):
                 self.seen.append(Seen(result))
             return result
         self.was_read = True
-        return func(*_mapped(args, self._entry), **_mapped(kwargs, self._entry))
+        args, kwargs = _mapped(args, self._entry), _mapped(kwargs, self._entry)
+        if func is F.multi_head_attention_forward and self.script.branches[self.place].inner:
+            with Inside(self):
+                return OPEN_ATTENTION(*args, **kwargs)
+        return func(*args, **kwargs)
 
     def _entry(self, tensor: Tensor) -> Tensor:
         one = self._find(tensor)
@@ -317,6 +339,56 @@ class Stepping(TorchFunctionMode):
         alias = _alias(args[0])
         self.caught.append(Caught(alias, (*caught[0].places, *caught[1].places)))
         return alias
+
+    # ---- norms inside a sublayer
+
+    def _inside(
+        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments of a function with what is to be normalised in them."""
+        branch = self.script.branches[self.place]
+        if branch.writer and name in PROJECTIONS:
+            writer = attrgetter(branch.writer)(self.module)
+            given = [*args, *kwargs.values()]
+            if any(one is writer or getattr(one, "_base", None) is writer for one in given):
+                return self._before_writer(branch, name, args, kwargs)
+        if name == "scaled_dot_product_attention":
+            values = [*args[:3], *(kwargs[key] for key in ("query", "key", "value") if key in kwargs)]
+            normed = [self._part(branch, part, one) for part, one in zip("qkv", values, strict=True)]
+            return (*normed, *args[3:]), {k: v for k, v in kwargs.items() if k not in ("query", "key", "value")}
+        if name in SCORES and (places := _data(args, kwargs)) is not None:
+            return self._product(branch, args, kwargs, places)
+        return args, kwargs
+
+    def _product(
+        self, branch: Branch, args: tuple[Any, ...], kwargs: dict[str, Any], places: tuple[Any, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Queries times keys, the first product of two values that flow; then weights times values."""
+        self.products += 1
+        values: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
+        left, right = places
+        if self.products == 1:
+            values[left] = self._part(branch, "q", values[left])
+            values[right] = self._part(branch, "k", values[right].transpose(-1, -2)).transpose(-1, -2)
+        elif self.products == 2:
+            values[right] = self._part(branch, "v", values[right])
+        return tuple(values[place] for place in range(len(args))), {name: values[name] for name in kwargs}
+
+    def _before_writer(
+        self, branch: Branch, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        part = "mid" if branch.word in ("mlp", "moe") else "heads"
+        if "input" in kwargs:
+            return args, {**kwargs, "input": self._part(branch, part, kwargs["input"])}
+        place = 1 if name == "addmm" else 0
+        return (*args[:place], self._part(branch, part, args[place]), *args[place + 1 :]), kwargs
+
+    def _part(self, branch: Branch, part: str, value: Tensor) -> Tensor:
+        one = next((one for one in branch.inner if one.part == part), None)
+        if one is None:
+            return value
+        normed: Tensor = attrgetter(one.place)(self.module)(value)
+        return normed if one.factor == 1.0 else normed * one.factor
 
     # ---- the formula
 
@@ -374,6 +446,29 @@ class Stepping(TorchFunctionMode):
 
     def _find_caught(self, tensor: Any) -> Caught | None:
         return next((one for one in reversed(self.caught) if one.tensor is tensor), None)
+
+
+class Inside(TorchFunctionMode):
+    """Inside a function that computes a whole attention: its products are seen as those of a module are."""
+
+    def __init__(self, stepping: Stepping) -> None:
+        super().__init__()
+        self.stepping = stepping
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        args, kwargs = self.stepping._inside(func, getattr(func, "__name__", ""), args, kwargs or {})
+        return func(*args, **kwargs)
+
+
+def _data(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
+    """The places of the two factors of a product, where both flow: neither is a parameter."""
+    given = {**dict(enumerate(args)), **kwargs}
+    places = [place for place, one in given.items() if isinstance(one, Tensor) and one.dim() > 2]
+    if len(places) < 2 or any(isinstance(given[place], nn.Parameter) for place in places[-2:]):
+        return None
+    return places[-2], places[-1]
 
 
 def _stream(module: nn.Module, script: Script, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:

@@ -20,6 +20,15 @@ def swap(module: nn.Module, how: str) -> None:
     module.__class__ = swapped(how, type(module))
 
 
+def unswapped(module: nn.Module) -> nn.Module:
+    """Give a module its own class back: it does what it did before any rewiring."""
+    while "_swapped" in type(module).__dict__:
+        module.__class__ = type(module).__dict__["_swapped"][1]
+    for name in ("_passes", "_scripts", "_place"):
+        module.__dict__.pop(name, None)
+    return module
+
+
 @lru_cache(maxsize=None)
 def swapped(how: str, base: type[nn.Module]) -> type[nn.Module]:
     """The class that is made of another one: `passing`, `stepping` or `watched`."""
@@ -91,11 +100,17 @@ METHODS: Final[Mapping[str, Callable[[type[nn.Module]], Mapping[str, Any]]]] = {
 
 
 class Absent(nn.Module):
-    """In the place of a norm that was removed: it lets pass what it is given."""
+    """In the place of a norm that was removed: it lets pass what it is given.
 
-    def __init__(self, stays: bool) -> None:
+    Code that asks for the type or the device of the norm's gain still finds one, of no elements and in no checkpoint.
+    """
+
+    def __init__(self, stays: bool, norm: nn.Module) -> None:
         super().__init__()
         self._stays = stays
+        for name, parameter in norm.named_parameters():
+            if "." not in name:
+                self.register_buffer(name, parameter.detach().new_empty(0), persistent=False)
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         given: Tensor = args[0] if args else next(iter(kwargs.values()))
