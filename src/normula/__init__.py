@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from normula.formula import Formula, FormulaError, Placement
     from normula.race import race
     from normula.read import read
+    from normula.rewire import rewire
     from normula.spec import Spec
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "placements",
     "race",
     "read",
+    "rewire",
 ]
 
 __version__ = "0.1.0"
@@ -52,6 +54,7 @@ _HOMES = {
     "advise": "normula.advise",
     "race": "normula.race",
     "read": "normula.read",
+    "rewire": "normula.rewire",
     "claims": "normula.claims",
     "compare": "normula.compare",
     "explain": "normula.explain",

@@ -9,7 +9,7 @@ import normula as nm
 
 PUBLIC = {
     *("Formula", "FormulaError", "Placement", "Spec"),
-    *("advise", "build", "claims", "compare", "explain", "flow", "placement", "placements", "race", "read"),
+    *("advise", "build", "claims", "compare", "explain", "flow", "guard", "placement", "placements", "race", "read", "rewire"),
 }
 
 

@@ -141,9 +141,9 @@ def test_data_that_cannot_be_learnt_are_refused(cli: Cli, tmp_path: Path, data: 
     assert str(path) in err
 
 
-def test_a_folder_as_data_is_refused(cli: Cli, tmp_path: Path) -> None:
+def test_a_folder_without_a_text_is_refused(cli: Cli, tmp_path: Path) -> None:
     err = refused(cli("compare", "--data", str(tmp_path), "--html", str(tmp_path / "page.html")))
-    assert "cannot be read (Is a directory)" in err
+    assert "holds no text file" in err
 
 
 @pytest.mark.parametrize(

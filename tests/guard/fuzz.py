@@ -16,6 +16,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -33,20 +34,47 @@ TENSOR = {"dtype": "F32", "shape": [2, 2], "data_offsets": [0, 16]}
 HEADERS = [
     json.dumps({"a": TENSOR}).encode(),
     json.dumps({"__metadata__": {"format": "pt"}, "a": TENSOR, "b": {**TENSOR, "data_offsets": [16, 32]}}).encode(),
-    json.dumps({"é\"\\": {**TENSOR, "dtype": "BF16", "shape": [8]}, "e": {**TENSOR, "shape": [0], "data_offsets": [0, 0]}}).encode(),
+    json.dumps(
+        {'é"\\': {**TENSOR, "dtype": "BF16", "shape": [8]}, "e": {**TENSOR, "shape": [0], "data_offsets": [0, 0]}}
+    ).encode(),
     b"{}   ",
 ]
 INPUTS = [json.dumps(written((np.arange(4), np.ones(3)), {"a": np.linspace(0, 1, 2000)}, np.asarray)).encode()]
 STAMPS = [json.dumps({"formula": "x", "stages": [], "norms": [], "samples": {"a": [1, 2]}}).encode()]
-FORMULAS = [str(one.formula).encode() for one in placements()] + [b"gain(0.5, 'channel')*x + attn(e, qk=norm)", b"(2*L)**(1/4)*x"]
-PIECES = [b"{", b"}", b"[", b"]", b'"', b"\\", b":", b",", b"0", b"-1", b"1e999", b"null", b"\xff", b"\x00", b"(", b")", b"**", b"norm", b";", b"=", b"9" * 40]
+FORMULAS = [str(one.formula).encode() for one in placements()] + [
+    b"gain(0.5, 'channel')*x + attn(e, qk=norm)",
+    b"(2*L)**(1/4)*x",
+]
+PIECES = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b'"',
+    b"\\",
+    b":",
+    b",",
+    b"0",
+    b"-1",
+    b"1e999",
+    b"null",
+    b"\xff",
+    b"\x00",
+    b"(",
+    b")",
+    b"**",
+    b"norm",
+    b";",
+    b"=",
+    b"9" * 40,
+]
 
 
 def header(data: bytes) -> None:
     found = parse_header(data, 16, "here")
     at = sorted((one.start, one.end) for one in found.entries.values())
     assert all(a <= b for a, b in at)
-    assert all(one[1] <= other[0] for one, other in zip(at, at[1:], strict=False))
+    assert all(one[1] <= other[0] for one, other in pairwise(at))
     assert not at or at[-1][1] == 8 + len(data) + 16
 
 

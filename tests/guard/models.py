@@ -28,7 +28,11 @@ def randomised(model: nn.Module, seed: int = 1) -> nn.Module:
         for name, one in model.named_parameters():
             if one.dim() == 1:
                 is_gain = name.endswith("weight")
-                noise = torch.rand(one.shape, generator=generator) if is_gain else torch.randn(one.shape, generator=generator)
+                noise = (
+                    torch.rand(one.shape, generator=generator)
+                    if is_gain
+                    else torch.randn(one.shape, generator=generator)
+                )
                 one.copy_(0.5 + noise if is_gain else 0.3 * noise)
     return model
 
@@ -66,13 +70,21 @@ def wav2vec2(stable: bool, seed: int = 0) -> Any:
 
 def opt(seed: int = 0, **settings: Any) -> Any:
     return made(
-        hf.OPTForCausalLM, seed, **{**SMALL, "ffn_dim": 32, "word_embed_proj_dim": 16, "max_position_embeddings": 32}, **settings
+        hf.OPTForCausalLM,
+        seed,
+        **{**SMALL, "ffn_dim": 32, "word_embed_proj_dim": 16, "max_position_embeddings": 32},
+        **settings,
     )
 
 
 def falcon(new: bool, seed: int = 0) -> Any:
     return made(
-        hf.FalconForCausalLM, seed, **SMALL, new_decoder_architecture=new, num_kv_heads=2, num_ln_in_parallel_attn=2 if new else 1
+        hf.FalconForCausalLM,
+        seed,
+        **SMALL,
+        new_decoder_architecture=new,
+        num_kv_heads=2,
+        num_ln_in_parallel_attn=2 if new else 1,
     )
 
 
@@ -96,6 +108,24 @@ def stack(norm_first: bool, seed: int = 0, *, width: int = 16, eps: float = 1e-5
             if one.dim() > 1:
                 nn.init.xavier_uniform_(one)
     return made.eval()
+
+
+def stack_of_ids(norm_first: bool, seed: int = 0) -> nn.Module:
+    """A stack of torch's own layers that predicts the next token."""
+
+    class Causal(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.embed, self.stack, self.head = nn.Embedding(32, 16), stack(norm_first, seed), nn.Linear(16, 32)
+
+        def forward(self, input_ids: Tensor) -> Tensor:
+            mask = nn.Transformer.generate_square_subsequent_mask(input_ids.shape[1])
+            found: Tensor = self.head(self.stack(self.embed(input_ids), mask=mask, is_causal=True))
+            return found
+
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return Causal().eval()
 
 
 class Block(nn.Module):

@@ -1,4 +1,4 @@
-"""Files that are hostile, cut or of others: one clear error, nothing pickled, nothing outside the folder, no traceback."""
+"""Files that are hostile, cut or of others: one clear error, nothing pickled, nothing outside the folder."""
 
 import json
 import os
@@ -124,12 +124,22 @@ def changed_index(folder: Path, **weight_map: Any) -> None:
 @pytest.mark.negative
 @pytest.mark.parametrize(
     "name",
-    ["../outside.safetensors", "/etc/outside.safetensors", "sub/a.safetensors", "..", ".", "", "a\\b.safetensors", "a\0.safetensors", "x.bin"],
+    [
+        "../outside.safetensors",
+        "/etc/outside.safetensors",
+        "sub/a.safetensors",
+        "..",
+        ".",
+        "",
+        "a\\b.safetensors",
+        "a\0.safetensors",
+        "x.bin",
+    ],
 )
 def test_a_shard_outside_the_folder_is_refused(name: str, folder: Path) -> None:
     save_file({"t9": np.ones(2)}, folder.parent / "outside.safetensors")
     changed_index(folder, t9=name)
-    with pytest.raises(WeightsError, match="a file beside its index|is a .safetensors file beside"):
+    with pytest.raises(WeightsError, match="file beside its index"):
         open_checkpoint(folder)
 
 
@@ -178,7 +188,7 @@ def test_an_index_that_disagrees_with_its_shards(folder: Path) -> None:
     with pytest.raises(WeightsError, match="'t3'"):
         open_checkpoint(folder)
     changed_index(folder, t3=first, nowhere=first)
-    with pytest.raises(WeightsError, match="'t3'|'nowhere'"):
+    with pytest.raises(WeightsError, match=r"'t3'|'nowhere'"):
         open_checkpoint(folder)
 
 

@@ -46,7 +46,11 @@ def test_the_file_is_an_ordinary_one(trained: nn.Module, tmp_path: Path) -> None
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
 @pytest.mark.parametrize("case", ["home", "bloom", "wav2vec2"])
 def test_another_dtype_of_the_model_or_of_the_file(case: str, dtype: torch.dtype, tmp_path: Path) -> None:
-    make, example = {"home": (m.Home, (m.IDS,)), "bloom": (lambda: m.bloom(True), (m.IDS,)), "wav2vec2": (lambda: m.wav2vec2(True), (m.SOUND,))}[case]
+    make, example = {
+        "home": (m.Home, (m.IDS,)),
+        "bloom": (lambda: m.bloom(True), (m.IDS,)),
+        "wav2vec2": (lambda: m.wav2vec2(True), (m.SOUND,)),
+    }[case]
     model: Any = m.randomised(make())
     guard.save(model, tmp_path / "a.safetensors", example)
     guard.load(make().to(dtype), tmp_path / "a.safetensors")
@@ -194,7 +198,7 @@ def test_inputs_travel_with_the_stamp(trained: nn.Module, tmp_path: Path) -> Non
 @pytest.mark.negative
 def test_a_file_without_a_stamp_says_what_to_do(tmp_path: Path) -> None:
     save_file(m.Home().state_dict(), tmp_path / "a.safetensors")
-    with pytest.raises(guard.WeightsError, match="carries no formula. Find out with normula guard check"):
+    with pytest.raises(guard.WeightsError, match=r"carries no formula\. Find out with normula guard check"):
         guard.load(m.Home(), tmp_path / "a.safetensors")
 
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "flow": "what a stack does to signal and gradient, by depth",
     "claims": "statements of the literature, each measured, with a verdict",
     "advise": "which placement to take for a model that is described, with the evidence",
+    "rewire": "another placement for a model that exists, proved by reading it again",
     "guard": "checkpoints that know their formula: save, load, verify, check",
     "report": "the page, tables and figures of a race; the page of a comparison again",
 }

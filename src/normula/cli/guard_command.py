@@ -42,9 +42,9 @@ def run(options: argparse.Namespace) -> int:
     """Do it and print; a refusal is one line and exit code 2."""
     _refuse_idle(options)
     try:
-        said, record = {"save": _save, "load": _load, "verify": _verify, "check": _check, "show": _show}[options.action](
-            options
-        )
+        said, record = {"save": _save, "load": _load, "verify": _verify, "check": _check, "show": _show}[
+            options.action
+        ](options)
     except FileNotFoundError as error:
         raise ValueError(str(error)) from None
     if options.json:

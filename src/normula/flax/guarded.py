@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen, nnx
 
+from normula.flax.capture import capture
 from normula.flax.capture import recorded as recorded_pass
 from normula.flax.capture.opened import is_array, parameters_among, path_of
 from normula.record import checkpoint
@@ -83,7 +84,8 @@ def weights(model: Any, args: Sequence[Any]) -> Weights:
             "in example=(variables, x)"
         )
     if isinstance(model, nnx.Module):
-        graph, rngs, rest = nnx.split(model, nnx.RngState, ...)
+        graph, *states = nnx.split(model, nnx.RngState, ...)
+        rngs, rest = states
         names = {path for path, one in nnx.to_flat_state(nnx.state(model, nnx.Param))}
         plain = {tuple(str(part) for part in path) for path in names}
         return Weights(rest, lambda keys: path_of(keys) in plain, lambda tree: (nnx.merge(graph, rngs, tree), args))
@@ -92,7 +94,7 @@ def weights(model: Any, args: Sequence[Any]) -> Weights:
     place = parameters_among(list(args), {})
     if not isinstance(place, int):
         raise ValueError("A function of JAX holds no weights. Pass them first in example=(params, x)")
-    return Weights(args[place], lambda _: True, lambda tree: (model, (*args[:place], tree, *args[place + 1 :])))
+    return Weights(args[place], lambda _: True, lambda tree: (model, args[:place] + (tree,) + args[place + 1 :]))  # noqa: RUF005
 
 
 def bare(model: Any) -> Any:
@@ -104,6 +106,11 @@ def bare(model: Any) -> Any:
 def eagerly() -> Iterator[None]:
     """A jaxpr is opened, compiled or not."""
     yield
+
+
+def plain_name(name: str) -> str:
+    """A name as it is."""
+    return name
 
 
 def plain_names(names: Sequence[str], own: Sequence[str]) -> dict[str, str]:
@@ -130,12 +137,18 @@ def sample(tensor: Any) -> list[float]:
     return [float(one) for one in np.asarray(tensor.reshape(-1)[places]).astype(np.float64)]
 
 
+def is_empty(tensor: Any) -> bool:
+    """Whether an array has a shape only."""
+    return isinstance(tensor, jax.ShapeDtypeStruct)
+
+
 def dtype_of(tensor: Any) -> str:
     """An array's dtype in the format's words."""
     return KINDS.get(np.dtype(tensor.dtype).name, "?")
 
 
 def shape_of(tensor: Any) -> tuple[int, ...]:
+    """An array's shape."""
     return tuple(tensor.shape)
 
 
@@ -163,9 +176,19 @@ def recorded(
     return recorded_pass(model, args, kwargs, keep)
 
 
+def seen(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
+    """What a pass computes: a jaxpr is traced without values, where they decide nothing."""
+    return capture(model, args, kwargs)
+
+
+def unsaved(model: Any) -> dict[str, Any]:
+    """Every array of a model is in its tree."""
+    return {}
+
+
 def precision() -> str | None:
     """The narrower dtype that products are taken in: matrix units of GPUs and TPUs round, unless told otherwise."""
-    narrow = jax.config.jax_default_matmul_precision not in ("highest", "float32")
+    narrow = getattr(jax.config, "jax_default_matmul_precision", None) not in ("highest", "float32")
     return {"gpu": "TF32", "tpu": "BF16"}.get(jax.default_backend()) if narrow else None
 
 

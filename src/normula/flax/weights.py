@@ -23,6 +23,7 @@ from normula.flax.tree import Tree, to_arrays, to_tree
 from normula.record.weights import WeightsError, check_formula, read_weights, write_weights
 from normula.spec.stamp import about, stamp
 
+
 def save(module: Any, path: str | os.PathLike[str], params: Mapping[str, Any] | None = None) -> None:
     """Write a stack's parameters: a file that ends in .safetensors, or a folder for Orbax.
 

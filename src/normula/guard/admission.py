@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from normula.guard.differences import Difference, changed, in_behaviour, in_formula, listed, swapped
@@ -26,7 +26,7 @@ from normula.guard.stamping import (
     unused_in,
 )
 from normula.record.program import Program
-from normula.record.stamp import Fingerprint, Stamp
+from normula.record.stamp import Fingerprint, Stamp, StampedNorm
 from normula.record.tensorfile import WeightsError
 
 LET_THROUGH = "Pass allow=True (--allow) to take it all the same"
@@ -128,10 +128,10 @@ def answered(one: Asked) -> Answer:
             f"this model does not run with the inputs that {one.where} was saved with "
             f"({type(error).__name__}: {first[:160]}); it was saved as {one.saved.formula}"
         )
-        _of_names(one, Looked.__new__(Looked), answer, ())
+        _of_names(one, answer, ())
         return answer
     _of_formula(one, looked, answer)
-    _of_names(one, looked, answer, norms_of(looked.reading))
+    _of_names(one, answer, norms_of(looked.reading))
     if one.names.fit:
         _of_behaviour(one, looked, answer)
     return answer
@@ -149,7 +149,7 @@ def settle(one: Asked, answer: Answer, *, allow: bool) -> tuple[str, ...]:
     if fatal or (refusals and not allow):
         through = LET_THROUGH if not fatal else "--allow-missing PATTERN lets through what may be missing"
         raise WeightsError(f"{one.where} is refused: {'. '.join(refusals)}. {through}")
-    return tuple([*allowed, *answer.refusals])
+    return (*allowed, *answer.refusals)
 
 
 def _is_the_same(one: Asked, answer: Answer) -> bool:
@@ -157,12 +157,30 @@ def _is_the_same(one: Asked, answer: Answer) -> bool:
     finger = one.saved.fingerprint
     if finger is None or one.names.allowed:
         return False
+    if one.given is not None and _has_the_program(one, finger, answer):
+        return True
     ends = {site.name: site.node for site in finger.sites}
     try:
         here, program = _with_given(one, ends)
     except Exception:  # whatever another model's forward raises; it is said further on
         return False
     if here is None or here.program != finger.program or in_behaviour(finger, here) or _changed(one):
+        return False
+    _note_unused(one, program, answer)
+    return True
+
+
+def _has_the_program(one: Asked, finger: Fingerprint, answer: Answer) -> bool:
+    """Whether the model computes what was saved, operator by operator, and the tensors are those that were saved.
+
+    Then nothing has to be computed: it is the same function of the same numbers.
+    """
+    program = one.there.seen(one.model, one.args, one.kwargs) if finger.shapes else None
+    if program is None or digest(program, one.there.plain_name) != finger.shapes:
+        return False
+    here = {name: summed(one.there.sample(tensor)) for name, tensor in one.there.unsaved(one.model).items()}
+    tables = replace(one.saved, samples=one.saved.unsaved)
+    if here.keys() != one.saved.unsaved.keys() or changed(tables, here, _dtype(one)) or _changed(one):
         return False
     _note_unused(one, program, answer)
     return True
@@ -185,14 +203,14 @@ def _of_formula(one: Asked, looked: Looked, answer: Answer) -> None:
             what = f"saved as {one.saved.formula}; this model is {here.formula}"
         else:
             what = f"the formula is the same ({here.formula}) and its norms are not"
-        answer.formula.append(f"{what}. They differ at {_listed(found)}")
+        answer.formula.append(f"{what}. They differ at {listed(found)}")
     if not (one.saved.known and here.known):
         answer.notes.append("some layers are not understood, so what they compute decides alone")
         if one.saved.fingerprint is None:
             answer.formula.append("the formula is not known, and there is no fingerprint to decide instead")
 
 
-def _of_names(one: Asked, looked: Looked, answer: Answer, norms: Any) -> None:
+def _of_names(one: Asked, answer: Answer, norms: Sequence[StampedNorm]) -> None:
     if one.names.fit:
         return
     words = said(one.names, one.saved.norms, norms, one.saved.stages)
@@ -214,7 +232,7 @@ def _of_behaviour(one: Asked, looked: Looked, answer: Answer) -> None:
     if one.names.allowed:
         answer.notes.append("with tensors missing, what the model computes was not compared")
         return
-    if new := [name for name in unused_in(program, *_own(one)) if name in one.saved.samples and name not in one.saved.unused]:
+    if new := [name for name in _unused(one, program) if name in one.saved.samples and name not in one.saved.unused]:
         answer.names.append(f"present, never used in this model's forward: {listed(new)}")
     _note_unused(one, program, answer)
     names = _changed(one)
@@ -223,7 +241,7 @@ def _of_behaviour(one: Asked, looked: Looked, answer: Answer) -> None:
         answer.behaviour.append(f"Tensors are swapped: {listed(moved)}")
     if found := in_behaviour(saved, here):
         why = f"; {_count(names)} not what they were when it was saved: {listed(names)}" if names and not moved else ""
-        answer.behaviour.append(f"It does not compute what was saved, at {_listed(found)}{why}")
+        answer.behaviour.append(f"It does not compute what was saved, at {listed(found)}{why}")
     elif names and not moved:
         answer.behaviour.append(f"{_count(names)} not what they were when it was saved: {listed(names)}")
 
@@ -233,12 +251,18 @@ def _count(names: Sequence[str]) -> str:
 
 
 def _note_unused(one: Asked, program: Program, answer: Answer) -> None:
-    if names := [name for name in unused_in(program, *_own(one)) if name in one.saved.unused]:
+    if names := [name for name in _unused(one, program) if name in one.saved.unused]:
         answer.notes.append(f"present, never used in forward: {listed(names)}")
 
 
-def _own(one: Asked) -> Any:
-    return one.there.tensors_of(one.model, one.args)
+def _unused(one: Asked, program: Program) -> tuple[str, ...]:
+    own, buffers = _own(one)
+    return unused_in(program, own, buffers, one.there.plain_name)
+
+
+def _own(one: Asked) -> tuple[dict[str, Any], frozenset[str]]:
+    found: tuple[dict[str, Any], frozenset[str]] = one.there.tensors_of(one.model, one.args)
+    return found
 
 
 def _samples(one: Asked) -> dict[str, tuple[float, ...]]:
@@ -261,10 +285,3 @@ def _dtype(one: Asked) -> str:
 def _short(one: Difference) -> Any:
     """A difference without the formulas, where the line has named them already."""
     return one.site if re.match(r"layers? \d", one.site) else one
-
-
-def _listed(found: Sequence[Any]) -> str:
-    return listed(found)
-
-
-__all__ = ["Answer", "Asked", "answered", "asked", "digest", "settle", "with_tensors"]

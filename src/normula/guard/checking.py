@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -21,8 +22,8 @@ from normula.record.stamp import StampedNorm
 SURE: Final = 4.0
 """A difference counts from so many standard errors: by chance, in one of 15,000 comparisons."""
 
-LEAST: Final = 0.01
-"""In nats: less is no difference, however often it is seen."""
+LEAST: Final = 0.1
+"""In parts of the lowest loss, up to 0.1 nats of it: a smaller difference is none, however often it is seen."""
 
 FEWEST: Final = 4
 """Sequences of a batch; fewer give no standard error that is worth the name."""
@@ -61,75 +62,101 @@ def check(
     """
     if framework_to_read(model, ()) != "torch":
         raise ValueError("Only models of PyTorch have flags to try. For JAX, load under each of your own models")
-    found = open_checkpoint(path)
-    there, variants = guarded(model), room("torch").variants
+    found, there, variants = open_checkpoint(path), guarded(model), room("torch").variants
     args, kwargs = arguments(example)
     if not args and not kwargs:
         args, kwargs = there.example_of(model)
-    tensors = there.tensors_in(found)
     batch = None if batch is None else variants.as_batch(batch, model)
-    tried: list[Candidate] = []
-    norms: list[StampedNorm] = []
-    digests: set[str] = set()
-    notes: list[str] = []
-    chances: list[float] = []
+    trial = Trial(there.tensors_in(found), args, kwargs, batch, loss)
     for name, opening in _openings(variants.variants(model), others):
-        try:
-            with opening() as variant:
-                looked = look(variant, args, kwargs)
-                program = digest(room("torch").capture(there.bare(variant), args, kwargs))
-                if program in digests:
-                    continue  # this flag changes nothing
-                digests.add(program)
-                stages, stamped = stages_of(looked.reading), norms_of(looked.reading)
-                norms += stamped
-                own, buffers = there.tensors_of(variant)
-                given = under_names_of(there, own, tensors)
-                names = compared(
-                    {one: there.shape_of(tensor) for one, tensor in own.items()},
-                    {one: there.shape_of(tensor) for one, tensor in given.items()},
-                    optional=buffers,
-                )
-                measured: tuple[float, ...] = ()
-                if names.fit and batch is not None:
-                    with there.holding(variant, (), given):
-                        each, chance = variants.losses(there.bare(variant), batch, loss)
-                    measured = tuple(float(one) for one in each)
-                    chances += [] if chance is None else [chance]
-                tried.append(
-                    Candidate(
-                        name=name,
-                        formula=line(stages),
-                        fits=names.fit,
-                        why_not=said(names, (), stamped, stages),
-                        losses_nats=measured,
-                    )
-                )
-        except Exception as error:  # a flag may make a model that cannot be made or run
-            if name == "as it is":
-                raise
-            notes.append(f"{name} could not be tried ({type(error).__name__}: {str(error).splitlines()[:1]})")
-    chance = chances[0] if chances else None
-    formula, sure, reasons = _verdict(tried, chance, has_batch=batch is not None)
-    stamp = stamp_in(found)
-    if stamp is not None:
+        trial.add(name, opening)
+    formula, sure, reasons = _verdict(trial.tried, trial.chance, has_batch=batch is not None)
+    if (stamp := stamp_in(found)) is not None:
         formula, sure, reasons = stamp.formula, "stamp", [f"the file carries its formula: {stamp.formula}", *reasons]
-    gains = tuple(_gains(there, tensors, norms))
+    gains = tuple(_gains(there, trial.tensors, trial.norms))
     return Evidence(
         where=found.where,
         formula=formula,
         sure=sure,
-        reasons=tuple([*reasons, *_of_gains(gains), *notes]),
-        candidates=tuple(tried),
+        reasons=(*reasons, *_of_gains(gains), *trial.notes),
+        candidates=tuple(trial.tried),
         gains=gains,
-        chance_nats=chance,
+        chance_nats=trial.chance,
     )
 
 
-def _openings(found: Iterable[tuple[str, Opening]], others: Mapping[str, Any] | None) -> list[tuple[str, Opening]]:
-    from contextlib import nullcontext
+@dataclass(slots=True)
+class Trial:
+    """One candidate after another, with the same tensors and the same batch.
 
-    return [*found, *((name, lambda one=one: nullcontext(one)) for name, one in (others or {}).items())]
+    Attributes:
+        tensors: of the file.
+        args, kwargs: of the forward that is read.
+        batch, loss: what each candidate that fits is measured with.
+        tried: the candidates, each with another program.
+        norms: of all of them.
+        notes: on those that could not be tried.
+        chance: the loss of a model that guesses.
+    """
+
+    tensors: Mapping[str, Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    batch: Mapping[str, Any] | None
+    loss: Callable[[Any], Any] | None
+    tried: list[Candidate] = field(default_factory=list)
+    norms: list[StampedNorm] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    chance: float | None = None
+    programs: set[str] = field(default_factory=set)
+
+    def add(self, name: str, opening: Opening) -> None:
+        """Try one; the first must run, a flag may make a model that does not."""
+        try:
+            with opening() as variant:
+                self._add(name, variant)
+        except Exception as error:
+            if not self.programs:
+                raise
+            said = (str(error).strip().splitlines() or [""])[0]
+            self.notes.append(f"{name} could not be tried ({type(error).__name__}: {said[:120]})")
+
+    def _add(self, name: str, variant: Any) -> None:
+        there = guarded(variant)
+        program = digest(room("torch").capture(there.bare(variant), self.args, self.kwargs), there.plain_name)
+        if program in self.programs:
+            return  # this flag changes nothing
+        self.programs.add(program)
+        reading = look(variant, self.args, self.kwargs).reading
+        stages, norms = stages_of(reading), norms_of(reading)
+        self.norms += norms
+        own, buffers = there.tensors_of(variant)
+        given = under_names_of(there, own, self.tensors)
+        shapes = [{one: there.shape_of(tensor) for one, tensor in tensors.items()} for tensors in (own, given)]
+        names = compared(*shapes, optional=buffers)
+        self.tried.append(
+            Candidate(
+                name=name,
+                formula=line(stages),
+                fits=names.fit,
+                why_not=said(names, (), self.norms, stages),
+                losses_nats=self._losses(there, variant, given) if names.fit else (),
+            )
+        )
+
+    def _losses(self, there: Any, variant: Any, given: Mapping[str, Any]) -> tuple[float, ...]:
+        if self.batch is None:
+            return ()
+        with there.holding(variant, (), given):
+            each, chance = room("torch").variants.losses(there.bare(variant), self.batch, self.loss)
+        self.chance = chance
+        return tuple(float(one) for one in each)
+
+
+def _openings(found: Iterable[tuple[str, Opening]], others: Mapping[str, Any] | None) -> Iterator[tuple[str, Opening]]:
+    yield from found
+    for name, one in (others or {}).items():
+        yield name, lambda one=one: nullcontext(one)  # type: ignore[misc]
 
 
 def _verdict(tried: list[Candidate], chance: float | None, *, has_batch: bool) -> tuple[str, Any, list[str]]:
@@ -161,7 +188,7 @@ def _by_loss(
         few = f"the batch has {len(best.losses_nats)} sequences; {FEWEST} are needed to know how sure a difference is"
         return "", "no", [many, few, *refused]
     above = best.loss_nats - (chance if chance is not None else np.inf)
-    if above > -max(LEAST, SURE * _error(np.asarray(best.losses_nats))):
+    if above > -max(LEAST * LEAST, SURE * _error(np.asarray(best.losses_nats))):
         guess = f"the lowest loss, {best.loss_nats:.3f} nats, is no better than guessing ({chance:.3f})"
         return "", "no", [many, f"{guess}: these weights were not trained on such a batch, or not at all", *refused]
     reasons, sure = [], True
@@ -172,9 +199,18 @@ def _by_loss(
             f"{best.name} has a loss of {best.loss_nats:.3f} nats and {other.name} of {other.loss_nats:.3f}: "
             f"a difference of {gap.mean():.3f} +- {error:.3f} over {len(gap)} sequences"
         )
-        sure = sure and bool(gap.mean() > max(LEAST, SURE * error))
+        sure = sure and bool(gap.mean() > max(LEAST * min(best.loss_nats, LEAST), SURE * error))
     if not sure:
-        return "", "no", [many, *reasons, f"that is less than {SURE:g} standard errors, so it cannot be told", *refused]
+        return (
+            "",
+            "no",
+            [
+                many,
+                *reasons,
+                f"that is less than {SURE:g} standard errors, or than a tenth of the loss, so it cannot be told",
+                *refused,
+            ],
+        )
     return best.formula, "behaviour", [*reasons, many, *refused]
 
 

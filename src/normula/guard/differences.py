@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from normula.guard.stamping import narrowest
 from normula.record.reading import UNKNOWN
-from normula.record.stamp import Fingerprint, Stamp, StampedNorm, StampedStage
+from normula.record.stamp import Fingerprint, Output, Site, Stamp, StampedNorm, StampedStage
 
 TOLERANCE: Final = {
     "F64": 1e-6,
@@ -59,11 +59,11 @@ def in_behaviour(saved: Fingerprint, here: Fingerprint) -> list[Difference]:
     """Where two models do something else with the same input: the first site, and the output."""
     tolerance = TOLERANCE[narrowest([saved.dtype, here.dtype])]
     found: list[Difference] = []
-    there = {site.name: site.rms for site in here.sites}
+    there = {site.name: site for site in here.sites}
     for site in saved.sites:
-        if site.name in there and not _near(site.rms, there[site.name], max(abs(site.rms), 1e-30), tolerance):
-            where = f"the stream after layer {':'.join(site.name.split(':')[1:2])} ({site.name.split(':')[-1]})"
-            found.append(Difference(site=where, saved=f"RMS {site.rms:.4g}", here=f"{there[site.name]:.4g}"))
+        if site.name in there and (worst := _apart(site, there[site.name])) > tolerance:
+            _, layer, path = site.name.split(":", 2)
+            found.append(_off(f"the stream after layer {layer} ({path})", site, there[site.name], worst, tolerance))
             break
     return found + list(_of_outputs(saved, here, tolerance))
 
@@ -74,12 +74,22 @@ def _of_outputs(saved: Fingerprint, here: Fingerprint, tolerance: float) -> Iter
         yield Difference(site="the output's shapes", saved=next(shapes), here=next(shapes))
         return
     for one, other in zip(saved.outputs, here.outputs, strict=True):
-        pairs = [(one.rms, other.rms), *zip(one.sums, other.sums, strict=True)]
-        worst = max(abs(a - b) if math.isfinite(a) and math.isfinite(b) else math.inf for a, b in pairs)
-        if worst > tolerance * max(one.rms, 1e-30):
-            off = f"off by {worst / max(one.rms, 1e-30):.2g} of it, {tolerance:.2g} is allowed"
-            yield Difference(site="the output", saved=f"RMS {one.rms:.4g}", here=f"{other.rms:.4g} ({off})")
+        if (worst := _apart(one, other)) > tolerance:
+            yield _off("the output", one, other, worst, tolerance)
             return
+
+
+def _apart(one: Site | Output, other: Site | Output) -> float:
+    """How far two values are from each other, in parts of the first one's RMS."""
+    pairs = [(one.rms, other.rms), *zip(one.sums, other.sums, strict=False)]
+    return max(abs(a - b) if math.isfinite(a) and math.isfinite(b) else math.inf for a, b in pairs) / max(
+        one.rms, 1e-30
+    )
+
+
+def _off(where: str, one: Site | Output, other: Site | Output, worst: float, tolerance: float) -> Difference:
+    off = f"off by {worst:.2g} of it, {tolerance:.2g} is allowed"
+    return Difference(site=where, saved=f"RMS {one.rms:.4g}", here=f"{other.rms:.4g} ({off})")
 
 
 def changed(saved: Stamp, samples: Mapping[str, Sequence[float]], dtype: str) -> list[str]:
@@ -159,7 +169,9 @@ def _layers(stages: Sequence[StampedStage]) -> list[StampedStage]:
 
 
 def _block(stage: StampedStage) -> str:
-    return "; ".join([stage.block, *(f"from {one}" for one in stage.streams), *([stage.closing] if stage.closing else [])])
+    return "; ".join(
+        [stage.block, *(f"from {one}" for one in stage.streams), *([stage.closing] if stage.closing else [])]
+    )
 
 
 def _of_norms(saved: Sequence[StampedNorm], here: Sequence[StampedNorm]) -> list[Difference]:

@@ -81,7 +81,7 @@ def _array(array: NDArray[Any]) -> dict[str, Any]:
 
 
 def _made(said: Any, as_input: Callable[[NDArray[Any]], Any]) -> Any:
-    (kind, value), = said.items()
+    ((kind, value),) = said.items()
     match kind:
         case "tensor":
             return as_input(_unpacked(value))
@@ -104,7 +104,8 @@ def _unpacked(said: Any) -> NDArray[Any]:
         raise ValueError("an input has no dtype of numbers")
     dtype = np.dtype(said["dtype"])
     if "data" not in said:
-        return (said["mean"] + said["deviation"] * drawn(math.prod(shape))).reshape(shape).astype(dtype)
+        values = float(said["mean"]) + float(said["deviation"]) * drawn(math.prod(shape))
+        return values.reshape(shape).astype(dtype)
     size = math.prod(shape) * dtype.itemsize
     raw = zlib.decompressobj().decompress(base64.b64decode(said["data"], validate=True), size + 1)
     if len(raw) != size:
@@ -113,8 +114,9 @@ def _unpacked(said: Any) -> NDArray[Any]:
 
 
 def drawn(count: int) -> NDArray[np.float64]:
-    """Numbers of mean 0 and deviation 1 from a counter (splitmix64): Steele, Lea and Flood, "Fast splittable
-    pseudorandom number generators", 2014, figure 16.
+    """Numbers of mean 0 and deviation 1 from a counter, with the mixing of splitmix64.
+
+    Source: Steele, Lea and Flood, "Fast splittable pseudorandom number generators", 2014, figure 16.
     """
     with np.errstate(over="ignore"):
         z = (np.arange(1, count + 1, dtype=np.uint64)) * np.uint64(0x9E3779B97F4A7C15)

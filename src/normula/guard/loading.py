@@ -9,8 +9,8 @@ from typing import Any
 
 from normula.framework import room
 from normula.guard.admission import answered, asked, settle, with_tensors
-from normula.guard.saving import stamp_in, unstamped
 from normula.guard.names import compared, said, under_names_of
+from normula.guard.saving import stamp_in, unstamped
 from normula.guard.stamping import Example, arguments, guarded, look, norms_of, stages_of
 from normula.read import framework_to_read
 from normula.record.checkpoint import Checkpoint

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import takewhile
 from typing import Any, Final
 
 from normula.guard.differences import listed
@@ -107,7 +107,8 @@ def said(
     if names.missing:
         parts.append(f"missing from the checkpoint (fatal): {_sites(names.missing, known, stages)}")
     if names.unexpected:
-        parts.append(f"unexpected (fatal), present and never used in this model's forward: {_sites(names.unexpected, known, stages)}")
+        words = _sites(names.unexpected, known, stages)
+        parts.append(f"unexpected (fatal), present and never used in this model's forward: {words}")
     if names.shapes:
         parts.append(listed(names.shapes, 3))
     return ". ".join(parts)
@@ -137,5 +138,10 @@ def last_block(name: str, stages: Sequence[StampedStage]) -> int:
     """The number of the last block of the stack that a tensor stands beside, from 0 as paths count them."""
     if not stages:
         return 0
-    beside = max(stages, key=lambda stage: len(os.path.commonprefix([name.split("."), stage.where.split(".")])))
+    beside = max(stages, key=lambda stage: _shared(name.split("."), stage.where.split(".")))
     return sum(stage.layers for stage in stages if stage.where == beside.where) - 1
+
+
+def _shared(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many parts two paths begin with together."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))

@@ -120,7 +120,9 @@ def _save_tensors(
 ) -> Stamp:
     """Save a state dict, under the stamp of the model that it came from."""
     if stamp is None:
-        raise ValueError("A state dict does not say what it is of. Pass stamp=guard.stamp(model, example), or the model")
+        raise ValueError(
+            "A state dict does not say what it is of. Pass stamp=guard.stamp(model, example), or the model"
+        )
     if all(type(one).__module__.split(".")[0] == "torch" for one in tensors.values()):
         from normula.framework import room
 
@@ -135,5 +137,7 @@ def _save_tensors(
             metadata=there.FORMAT,
         )
         return stamp
-    write_checkpoint(Path(path), {name: stored(one) for name, one in tensors.items()}, about(stamp), shard_bytes=shard_bytes)
+    write_checkpoint(
+        Path(path), {name: stored(one) for name, one in tensors.items()}, about(stamp), shard_bytes=shard_bytes
+    )
     return stamp

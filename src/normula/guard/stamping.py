@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -33,10 +33,17 @@ Example = Sequence[Any] | Mapping[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """A model that was read: the reading, and for each layer the node of the stream after it."""
+    """A model that was read.
+
+    Attributes:
+        reading: what was read.
+        ends: for each layer the node of the stream after it.
+        shapes: digest of a pass that computed shapes only; empty where the forward needs values.
+    """
 
     reading: Reading
     ends: Mapping[str, int]
+    shapes: str = ""
 
 
 def guarded(model: Any, given: Any = ()) -> Any:
@@ -83,13 +90,14 @@ def stamp(model: Any, example: Example = None) -> Stamp:
     there = guarded(model, (args, kwargs))
     if not args and not kwargs:
         args, kwargs = there.example_of(model)
-    inputs = written(*there.given_besides(model, args, kwargs), there.as_array)
+    given, by_name = there.given_besides(model, args, kwargs)
+    inputs = written(given, by_name, there.as_array)
     if inputs is not None:
         args, kwargs = inputs_of(inputs, model, there, args)
     looked = look(model, args, kwargs)
     tensors, buffers = there.tensors_of(model, args)
     same = there.tied(tensors)
-    finger, program = fingerprint(model, looked.ends, args, kwargs, None)
+    finger, program = fingerprint(model, looked.ends, args, kwargs, shapes=looked.shapes)
     return Stamp(
         formula=line(stages_of(looked.reading)),
         stages=stages_of(looked.reading),
@@ -97,9 +105,10 @@ def stamp(model: Any, example: Example = None) -> Stamp:
         inputs=inputs,
         fingerprint=finger,
         samples={name: summed(there.sample(one)) for name, one in tensors.items() if name not in same},
+        unsaved={name: summed(there.sample(one)) for name, one in there.unsaved(model).items()},
         tied=same,
         buffers=tuple(sorted(buffers)),
-        unused=unused_in(program, tensors, buffers),
+        unused=unused_in(program, tensors, buffers, there.plain_name),
         versions=environment(*PACKAGES[framework_to_read(model, (args, kwargs))]).versions,
     )
 
@@ -115,23 +124,47 @@ def look(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Looked:
     name = framework_to_read(model, (args, kwargs))
     there, side = room(name), room(name).guarded
     inner = side.bare(model)
+    seen = side.seen(inner, args, kwargs)
+    shapes = "" if seen is None else digest(seen, side.plain_name)
+    is_real = not any(side.is_empty(one) for one in side.tensors_of(model, args)[0].values())
     with side.eagerly():
-        for _ in range(PASSES):
-            program = there.capture(inner, args, kwargs)
+        for place in range(PASSES):
+            if place == 0 and seen is not None and is_real:
+                program = replace(seen, real=True)  # the proof has values, and fails if it computes something else
+            else:
+                program = there.capture(inner, args, kwargs)
             found = reading_and_ends(
                 program,
                 lambda keep: there.values(program, inner, args, kwargs, keep),  # noqa: B023
             )
             if found is not None:
-                return Looked(*found)
+                reading, ends = found
+                named = {side.plain_name(name): end for name, end in ends.items()}
+                return Looked(_plain(reading, side.plain_name), named, shapes)
     raise ValueError(
         "Each forward pass of this model computes something else, so nothing can be said of its checkpoint. "
         "Pass arguments that make it repeatable."
     )
 
 
+def _plain(reading: Reading, plain: Callable[[str], str]) -> Reading:
+    """A reading whose names are those that a file has."""
+    stages = tuple(replace(one, where=plain(one.where)) for one in reading.stages)
+    norms = tuple(
+        replace(one, path=plain(one.path), parameters=tuple(plain(name) for name in one.parameters))
+        for one in reading.norms
+    )
+    return replace(reading, stages=stages, norms=norms)
+
+
 def fingerprint(
-    model: Any, ends: Mapping[str, int], args: Sequence[Any], kwargs: Mapping[str, Any], narrow: str | None
+    model: Any,
+    ends: Mapping[str, int],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    narrow: str | None = None,
+    *,
+    shapes: str = "",
 ) -> tuple[Fingerprint | None, Program]:
     """What the model does with the arguments, at the weights that it has; None where its weights have no values."""
     there = guarded(model, (args, kwargs))
@@ -139,13 +172,16 @@ def fingerprint(
     if not program.real:
         return None, program
     tensors, _ = there.tensors_of(model, args)
-    used = [there.dtype_of(one) for one in tensors.values()] + [there.precision() or "F64"] + ([narrow] if narrow else [])
+    used = (
+        [there.dtype_of(one) for one in tensors.values()] + [there.precision() or "F64"] + ([narrow] if narrow else [])
+    )
     outputs = [values[node] for node in program.outputs if node in values and values[node].dtype.kind == "f"]
     return (
         Fingerprint(
             dtype=narrowest(used),
-            program=digest(program),
-            sites=tuple(Site(name=name, node=node, rms=rms(values[node])) for name, node in ends.items() if node in values),
+            program=digest(program, there.plain_name),
+            shapes=shapes,
+            sites=tuple(_site(name, node, values[node]) for name, node in ends.items() if node in values),
             outputs=tuple(_output(one) for one in outputs[:MOST_OUTPUTS] if one.size),
         ),
         program,
@@ -157,11 +193,12 @@ def narrowest(dtypes: Sequence[str]) -> str:
     return max((one for one in dtypes if one in NARROWNESS), key=NARROWNESS.index, default="F64")
 
 
-def digest(program: Program) -> str:
+def digest(program: Program, plain: Callable[[str], str]) -> str:
     """What was computed, without the dtypes that it was computed in: equal programs are the same function."""
     found = hashlib.sha256(repr(program.outputs).encode())
     for node in program.nodes:
-        attrs = sorted((name, value) for name, value in node.attrs.items() if "dtype" not in name)
+        attrs = sorted((name, value) for name, value in node.attrs.items() if "dtype" not in name and name != "names")
+        attrs += [("names", plain(name)) for name in node.attrs.get("names", ())]
         found.update(repr((node.kind, node.inputs, node.shape, attrs)).encode())
     return found.hexdigest()[:32]
 
@@ -232,23 +269,35 @@ def line(stages: Sequence[StampedStage]) -> str:
     return "; ".join(said)
 
 
-def unused_in(program: Program, tensors: Mapping[str, Any], buffers: frozenset[str]) -> tuple[str, ...]:
+def unused_in(
+    program: Program, tensors: Mapping[str, Any], buffers: frozenset[str], plain: Callable[[str], str]
+) -> tuple[str, ...]:
     """The parameters that nothing of what comes out depends on."""
     alive = set(program.outputs)
     for number in range(len(program.nodes) - 1, -1, -1):
         if number in alive:
             alive.update(program.nodes[number].inputs)
-    names = {name for number in alive for name in program.nodes[number].attrs.get("names", ())}
+    names = {plain(name) for number in alive for name in program.nodes[number].attrs.get("names", ())}
     read = names | {name.split("[")[0] for name in names}  # one row of a stack of layers
     return tuple(sorted(name for name in tensors if name not in read and name not in buffers))
 
 
 def _output(values: NDArray[Any]) -> Output:
+    size, sums = _sums(values)
+    return Output(shape=values.shape, rms=size, sums=sums)
+
+
+def _site(name: str, node: int, values: NDArray[Any]) -> Site:
+    size, sums = _sums(values)
+    return Site(name=name, node=node, rms=size, sums=sums)
+
+
+def _sums(values: NDArray[Any]) -> tuple[float, tuple[float, ...]]:
+    """The RMS, and sums under signs; what is not finite, such as a mask, counts as 0."""
     flat = values.astype(np.float64).reshape(-1)
     flat = np.where(np.isfinite(flat), flat, 0.0)
     signs = np.sign(drawn(SUMS * flat.size)).reshape(SUMS, flat.size)
-    sums = signs @ flat / math.sqrt(flat.size)
-    return Output(shape=values.shape, rms=rms(flat), sums=tuple(_short(float(one)) for one in sums))
+    return _short(rms(flat)), tuple(_short(float(one)) for one in signs @ flat / math.sqrt(flat.size))
 
 
 def _short(value: float) -> float:

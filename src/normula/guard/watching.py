@@ -42,8 +42,8 @@ def watching(
     """Guard every `load_state_dict`, `from_pretrained` and `load_checkpoint_in_model` inside.
 
     A state dict is held against the stamp that is given here; a folder against its own, if it has one, else against
-    that. `save_pretrained` inside writes the stamp beside the weights, in normula.json. What is loaded without any stamp
-    to hold it against is not refused, and named in the answer's `skipped`.
+    that. `save_pretrained` inside writes the stamp beside the weights, in normula.json. What is loaded without any
+    stamp to hold it against is not refused, and named in the answer's `skipped`.
 
     The functions are replaced for the whole process until the context ends; other threads are guarded too.
 

@@ -11,6 +11,7 @@ two layouts of one value hold the same numbers, so values are compared as bags o
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -30,6 +31,9 @@ Values: TypeAlias = Mapping[int, Array]
 
 TOLERANCE: Final = {"float32": 1e-4, "float64": 1e-7, "bfloat16": 5e-2, "float16": 5e-3}
 """Relative to the largest number of a value: single precision after a hundred operations; half has 3 or 2 digits."""
+
+MEASURED: Final = re.compile(r"\d\.\d{4,}|\d{6,}")
+"""A number with as many digits as a measured constant is written with."""
 
 
 class RefusedError(Exception):
@@ -160,6 +164,8 @@ class _Replay:
         self.back = {new: old for old, new in self.formula.renumbering.items()}
         types = {graph[node].dtype for node in (*written.starts.values(), *written.ends.values(), *written.sums)}
         self.tolerance = max(TOLERANCE.get(one, 1e-4) for one in types)  # statistics may be finer than the stream
+        if MEASURED.search(written.text):
+            self.tolerance = max(self.tolerance, 1e-5)  # of a constant, six digits are written
         whole = {*written.starts.values()}
         self.terms = {total: terms_of(graph, total, whole) for total in written.sums}
 

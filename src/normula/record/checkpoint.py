@@ -12,7 +12,7 @@ import os
 import secrets
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -277,10 +277,6 @@ def _files_of(folder: Path) -> set[Path]:
     found = {folder / WHOLE} if (folder / WHOLE).exists() else set[Path]()
     if (folder / INDEX).exists():
         found.add(folder / INDEX)
-        try:
+        with suppress(WeightsError, OSError):  # what a damaged index names is not known to be its own
             found.update(_shards(folder / INDEX)[0])
-        except (WeightsError, OSError):
-            pass  # what it names is not known to be its own
     return found
-
-

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -10,7 +11,7 @@ from normula.record.base import SCHEMA
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Vector:
-    """A learned vector as a norm uses it: a parameter plus a number, which is 1 for norms that multiply by 1 + weight."""
+    """A learned vector as a norm uses it: a parameter plus a number, 1 in norms that multiply by 1 + weight."""
 
     name: str
     offset: float = 0.0
@@ -137,7 +138,7 @@ class Own:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Merge:
-    """Of two norms in succession the first does what both did, with this factor on the second's gain; the other goes."""
+    """Of two norms in succession the first does what both did, its gain the second's times a factor."""
 
     first: Affine
     second: Affine
@@ -168,7 +169,7 @@ class Conversion:
     edits: tuple[Edit, ...] = ()
     done: tuple[str, ...] = ()
     left: tuple[str, ...] = ()
-    to: dict[str, object] | None = None
+    to: Mapping[str, object] | None = None
     order: tuple[Affine, ...] = ()
     fixed: tuple[str, ...] = ()
     added: int = 0

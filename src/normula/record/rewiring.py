@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from normula.record.base import SCHEMA
+from normula.spec.role import Role
 
 Preserved = Literal["function", "function at initialisation", "parameters", "nothing", "unknown"]
 """What stays of a model: its function, exactly; that only while gains are 1 and biases 0; its parameters; nothing.
@@ -130,6 +131,27 @@ class NewGain:
     width: int
     start: float
     like: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Initial:
+    """How a parameter starts that is drawn anew.
+
+    Attributes:
+        name: of the parameter.
+        role: what it does.
+        rule: a named rule.
+        sublayers: in all.
+        factor: on the draw.
+        transposed: whether its matrix is held as (in, out).
+    """
+
+    name: str
+    role: Role
+    rule: str
+    sublayers: int
+    factor: float = 1.0
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

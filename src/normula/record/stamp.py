@@ -38,11 +38,12 @@ class StampedNorm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """The stream at one place: the RMS of all its numbers, and the node of the program that it is."""
+    """The stream at one place: the node of the program that it is, its RMS, and its sums as those of an output."""
 
     name: str
     node: int
     rms: float
+    sums: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +62,14 @@ class Fingerprint:
     Attributes:
         dtype: the narrowest that took part; it decides what counts as the same.
         program: digest of what was computed, operator by operator, without dtypes.
+        shapes: the same of a pass that computed shapes only; empty where the forward needs values.
         sites: the stream after each layer.
         outputs: what came out.
     """
 
     dtype: str
     program: str
+    shapes: str
     sites: tuple[Site, ...]
     outputs: tuple[Output, ...]
 
@@ -82,6 +85,7 @@ class Stamp:
             cannot be written.
         fingerprint: None where the model computes something else each time, or has no values.
         samples: for each tensor two sums over some of its numbers.
+        unsaved: the same for buffers that no file has, such as tables of angles.
         tied: for each name that is not in the file, the name of the tensor that it is the same as.
         buffers: the tensors that are no parameters.
         unused: parameters that the forward never reads.
@@ -94,6 +98,7 @@ class Stamp:
     inputs: Any = None
     fingerprint: Fingerprint | None = None
     samples: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    unsaved: dict[str, tuple[float, ...]] = field(default_factory=dict)
     tied: dict[str, str] = field(default_factory=dict)
     buffers: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()

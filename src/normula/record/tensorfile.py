@@ -39,7 +39,7 @@ class WeightsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A tensor in a file: its dtype in the format's words, its shape, and the bytes it takes, counted from the start."""
+    """A tensor in a file: its dtype in the format's words, its shape, and where its bytes begin and end."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -128,7 +128,9 @@ def read_json(raw: bytes, where: str, deepest: int) -> dict[str, Any]:
         raise
     except (ValueError, RecursionError) as error:
         said = str(error).splitlines()[0][:120]
-        raise WeightsError(f"{where} is no safetensors file, or is cut short: its JSON does not read ({said})") from None
+        raise WeightsError(
+            f"{where} is no safetensors file, or is cut short: its JSON does not read ({said})"
+        ) from None
     if not isinstance(found, dict):
         raise WeightsError(f"{where} should hold a JSON object, not a {type(found).__name__}")
     return found

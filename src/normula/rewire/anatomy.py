@@ -168,9 +168,7 @@ def _check_shared(graph: Graph, stacks: Sequence[Stack]) -> None:
 def _layer(graph: Graph, layer: ReadLayer, number: int, common: str) -> Anatomy:
     events = layer.layer.events
     path = graph.program.calls[layer.layer.call].path if layer.layer.call >= 0 else common
-    sublayers = sorted(
-        (one for event in events for one in _sublayers(graph, event)), key=lambda pair: pair[0]
-    )
+    sublayers = sorted((one for event in events for one in _sublayers(graph, event)), key=lambda pair: pair[0])
     return Anatomy(
         path=path,
         number=number,
@@ -282,10 +280,7 @@ def _module(graph: Graph, applied: Applied) -> str:
 def _common_path(graph: Graph, one: ReadChain) -> str:
     """The module whose forward runs all layers of a stream."""
     nodes = [
-        node
-        for layer in one.layers
-        for event in layer.layer.events
-        for node in (event.node, *_made_of(graph, event))
+        node for layer in one.layers for event in layer.layer.events for node in (event.node, *_made_of(graph, event))
     ]
     return graph.program.calls[_shared_calls(graph, nodes)[-1]].path
 

@@ -8,7 +8,7 @@ from typing import Literal
 from normula.formula.run import number
 from normula.formula.words import NORMS
 from normula.rewire.anatomy import Norm
-from normula.rewire.wanted import Wanted
+from normula.rewire.wanted import Wanted, site
 
 Origin = Literal["kept", "moved", "copied", "new"]
 
@@ -25,8 +25,9 @@ KINDS = {
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A norm of the wanted formula: its index, word and site, where it comes from, and the start of its gain."""
+    """A norm of the wanted formula: the place of its step, its index, word and site, its origin, the gain's start."""
 
+    step: int
     index: int
     word: str
     site: str
@@ -37,31 +38,43 @@ class Placed:
 
 def matched(wanted: Wanted) -> tuple[Placed, ...]:
     """The norms of a layer's formula: first those that have their site already, then those of the same sublayer."""
-    formula = wanted.formula
-    calls = [call for call in formula.calls if call.word in NORMS]
+    calls = [
+        (place, call, site(step, call.index))
+        for place, step in enumerate(wanted.steps)
+        for call in step.formula.calls
+        if call.word in NORMS
+    ]
     norms = _distinct(wanted.layer.norms)
     left = dict(enumerate(norms))
-    found: dict[int, tuple[Origin, Norm]] = {}
-    for near in (_same_site, _same_sublayer, _any):
-        for call in calls:
-            if call.index in found:
+    found: dict[str, tuple[Origin, Norm]] = {}
+    for near in (_same_site, _shared_entry, _same_sublayer, _any):
+        for _, call, where in calls:
+            if where in found:
                 continue
-            site = formula.sites[call.index]
-            place = next((p for p, one in left.items() if one.kind in KINDS[call.word] and near(one.site, site)), None)
-            if place is not None:
+            fits = (p for p, one in left.items() if one.kind in KINDS[call.word] and near(one.site, where))
+            if (place := next(fits, None)) is not None:
                 norm = left.pop(place)
-                found[call.index] = ("kept" if norm.site == site else "moved", norm)
-    shared = {one.site: one for one in wanted.layer.norms if one not in norms}
-    for call in calls:
-        site = formula.sites[call.index]
-        if call.index not in found and site in shared and shared[site].kind in KINDS[call.word]:
-            found[call.index] = ("copied", shared[site])
+                found[where] = ("kept" if norm.site == where else "moved", norm)
+    for _, call, where in calls:
+        source = _shared(wanted.layer.norms, norms, where)
+        if where not in found and source is not None and source.kind in KINDS[call.word]:
+            found[where] = ("copied", source)
     result = []
-    for call in calls:
-        origin, source = found.get(call.index, ("new", None))
-        start = 1.0 if call.start is None else number(call.start, dict(wanted.symbols))
-        result.append(Placed(call.index, call.word, formula.sites[call.index], origin, source, start))
+    for place, call, where in calls:
+        origin, norm_or_none = found.get(where, ("new", None))
+        start = 1.0 if call.start is None else number(call.start, dict(wanted.steps[place].symbols))
+        result.append(Placed(place, call.index, call.word, where, origin, norm_or_none, start))
     return tuple(result)
+
+
+def _shared(every: tuple[Norm, ...], distinct: tuple[Norm, ...], site: str) -> Norm | None:
+    """The norm that stood at a site and at another one too: with parameters used twice, or read by two sublayers."""
+    for one in every:
+        if one.site == site and one not in distinct:
+            return one
+        if site.endswith(".norm_in") and one.site == "norm_in":
+            return one
+    return None
 
 
 def _distinct(norms: tuple[Norm, ...]) -> tuple[Norm, ...]:
@@ -74,6 +87,11 @@ def _distinct(norms: tuple[Norm, ...]) -> tuple[Norm, ...]:
 
 def _same_site(one: str, other: str) -> bool:
     return one == other
+
+
+def _shared_entry(one: str, other: str) -> bool:
+    """Whether a norm that several sublayers read is to be read by one."""
+    return one == "norm_in" and other.endswith(".norm_in")
 
 
 def _same_sublayer(one: str, other: str) -> bool:

@@ -7,15 +7,15 @@ from dataclasses import dataclass, field
 
 from normula.formula import Formula, Placement
 from normula.formula.run import number
-from normula.formula.tree import Call
+from normula.formula.tree import Call, Gain
 from normula.formula.words import NORMS, STREAM
 from normula.record.rewiring import Branch, Change, InnerNorm, NewGain, NewNorm, NormAt, Operation, Script
 from normula.rewire.anatomy import Anatomy, Norm, Stack
 from normula.rewire.errors import RewireError
 from normula.rewire.matching import KINDS, Placed, matched
 from normula.rewire.straight import Line
-from normula.rewire.wanted import Wanted, wanted
-from normula.spec.step import INNER_PARTS
+from normula.rewire.wanted import Wanted, site, wanted
+from normula.spec.step import Step
 
 WORDS = {"LayerNorm": "layernorm", "RMSNorm": "rmsnorm", "L2Norm": "l2norm", "DyT": "dyt", "Derf": "derf"}
 
@@ -42,6 +42,12 @@ class Drawn:
     placed: list[NormAt] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     bare: dict[str, NewNorm] = field(default_factory=dict)
+    ends: dict[str, NormAt] = field(default_factory=dict)
+
+    @property
+    def every(self) -> tuple[NormAt, ...]:
+        """The norms on the stream as they will be, those before and after the stacks last."""
+        return (*self.placed, *(one for path, one in self.ends.items() if path not in self.passing))
 
     def finished(self) -> Operation:
         removed = tuple(path for path in self.passing if path not in self.used)
@@ -69,13 +75,17 @@ def draw(drawn: Drawn, placement: Placement, stack: Stack, sides: Mapping[str, i
             drawn.bare[norm.path] = NewNorm(
                 path=norm.path, kind=_kind("norm", norm, stack), width=norm.width, eps=norm.eps, like=norm.path
             )
-    changed = [one for one in layers if one.text != one.layer.text or _lacks_inner(one)]
+    changed = [one for one in layers if one.text != one.layer.text or _lacking(one)]
     scopes: dict[str, list[Wanted]] = {}
     for one in layers:
         scopes.setdefault(one.layer.path, []).append(one)
     for path, members in scopes.items():
         if any(one in changed for one in members):
             _script(drawn, path, members, stack)
+    for norm in (*stack.embed, *stack.final):
+        drawn.ends[norm.path] = NormAt(
+            path=norm.path, site=norm.site, kind=norm.kind, eps=norm.eps, layer=0, origin="kept"
+        )
     _embed(drawn, placement.embed, stack)
     _final(drawn, placement.final, stack)
     return layers
@@ -89,8 +99,13 @@ def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> 
     for one in layers:
         places = _places(drawn, path, one, len(layers) > 1, stack)
         first = len(branches)
-        numbers = {index: first + place for index, place in one.numbers.items()}
-        line.layer(one.formula, one.symbols, lambda index, places=places: places.get(index, ""), numbers)
+        for step, (written, numbers) in enumerate(zip(one.steps, one.numbers, strict=True)):
+            line.layer(
+                written.formula,
+                written.symbols,
+                lambda index, step=step, places=places: places.get((step, index), ""),
+                {index: first + place for index, place in numbers.items()},
+            )
         inner = _inner(drawn, path, one, len(layers) > 1, stack)
         for place, sublayer in enumerate(one.layer.sublayers):
             watched = _below(sublayer.path, path) if sublayer.beside else ""
@@ -121,29 +136,38 @@ def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> 
     )
 
 
-def _places(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -> dict[int, str]:
+def _eps(word: str, like: Norm | None) -> float:
+    """That of the model's norms; else 1e-5, and for a length 1e-12, as torch.nn.functional.normalize has it."""
+    return like.eps if like else 1e-12 if word == "l2norm" else 1e-5
+
+
+def _places(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -> dict[tuple[int, int], str]:
     """Where each norm and gain of a layer's formula lives, below the module that runs it."""
     prefix = f"layer_{one.layer.number}_" if several else ""
-    places: dict[int, str] = {}
+    places: dict[tuple[int, int], str] = {}
     before = {norm.site: norm for norm in one.layer.norms}
     for placed in matched(one):
         if placed.source is not None and placed.origin != "copied":
-            places[placed.index] = _below(placed.source.path, path)
+            places[placed.step, placed.index] = _below(placed.source.path, path)
             drawn.used.add(placed.source.path)
             drawn.placed.append(_at(placed.source.path, placed, placed.source, one.layer.number))
             if placed.origin == "moved":
                 drawn.changes.append(
-                    Change(where=one.layer.path, site=placed.site, change=f"{placed.source.path}, from {placed.source.site}")
+                    Change(
+                        where=one.layer.path,
+                        site=placed.site,
+                        change=f"{placed.source.path}, from {placed.source.site}",
+                    )
                 )
             continue
         like = placed.source or _template(placed.word, one.layer, stack)
         name = prefix + placed.site.replace(".", "_")
-        places[placed.index] = name
+        places[placed.step, placed.index] = name
         new = NewNorm(
             path=f"{path}.{name}".lstrip("."),
             kind=_kind(placed.word, like, stack),
-            width=like.width if like else one.layer.size[-1],
-            eps=like.eps if like else 1e-5,
+            width=like.width if like else _width(one),
+            eps=_eps(placed.word, like),
             like=like.path if like else "",
             start=placed.start,
             copied=placed.origin == "copied",
@@ -155,48 +179,45 @@ def _places(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -
                 f"{placed.source.path}: 2 sites, 1 tensor -> 2 tensors (copied); they are trained apart from here on"
             )
         drawn.changes.append(Change(where=one.layer.path, site=placed.site, change=f"+ {new.path}, {_words(placed)}"))
-    for gain in one.formula.gains:
-        places[gain.index] = _gain(drawn, path, prefix, one, gain.index)
+    for place, step in enumerate(one.steps):
+        for gain in step.formula.gains:
+            places[place, gain.index] = _gain(drawn, path, prefix, one, step, gain)
     kept = set(places.values())
-    for site, norm in before.items():
+    for where, norm in before.items():
         if _below(norm.path, path) not in kept:
-            drawn.changes.append(Change(where=one.layer.path, site=site, change=f"- {norm.path}"))
+            drawn.changes.append(Change(where=one.layer.path, site=where, change=f"- {norm.path}"))
     return places
 
 
-def _lacks_inner(one: Wanted) -> bool:
-    """Whether a norm is wanted inside a sublayer that is not there."""
-    return any(
-        not set(SITES[site]) <= set(one.layer.sublayers[one.numbers[call.index]].inner)
-        for call in one.formula.calls
-        for site, _ in call.inner
-    )
+INSIDE: Mapping[str, str] = {"q": "qk", "k": "qk", "v": "v", "heads": "attn-out", "mid": "mid-mlp"}
+"""What a reading calls the parts of a sublayer that may be normalised."""
 
 
-SITES: Mapping[str, tuple[str, ...]] = {"qk": ("qk",), "qkv": ("qk", "v"), "out": ("attn-out",), "mid": ("mid-mlp",)}
-"""What a reading calls the inner sites of the notation."""
+def _lacking(one: Wanted) -> dict[tuple[int, str], str]:
+    """What is to be normalised inside sublayers and is not."""
+    return {
+        (number, part): word
+        for (number, part), word in one.inner.items()
+        if INSIDE[part] not in one.layer.sublayers[number].inner
+    }
 
 
 def _inner(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -> dict[int, tuple[InnerNorm, ...]]:
     """The norms that are put inside the sublayers of a layer, by the number of the sublayer; what is there stays."""
     prefix = f"layer_{one.layer.number}_" if several else ""
     found: dict[int, tuple[InnerNorm, ...]] = {}
-    for call in one.formula.calls:
-        for site, word in call.inner:
-            place = one.numbers[call.index]
-            sublayer = one.layer.sublayers[place]
-            if set(SITES[site]) <= set(sublayer.inner):
-                continue
-            owner = one.formula.sites[call.index].removesuffix(".f")
-            for part in INNER_PARTS[site]:
-                width = sublayer.head if part in "qkv" else sublayer.writer_width
-                if not width:
-                    raise RewireError(
-                        f"{site}={word} needs {_needs(part)} in {sublayer.path or owner}, and none was found there."
-                    )
-                new = _inner_norm(drawn, f"{prefix}{owner}_norm_{part}", path, word, width, one, stack)
-                factor = sublayer.query_factor if part == "q" else 1.0
-                found[place] = (*found.get(place, ()), InnerNorm(part, new, factor))
+    for (place, part), word in _lacking(one).items():
+        sublayer = one.layer.sublayers[place]
+        again = one.layer.words[: place + 1].count(sublayer.word)
+        owner = sublayer.word + (f"_{again}" if again > 1 else "")
+        width = sublayer.head if part in "qkv" else sublayer.writer_width
+        if not width:
+            raise RewireError(
+                f"A norm of {part} needs {_needs(part)} in {sublayer.path or owner}, and none was found there."
+            )
+        new = _inner_norm(drawn, f"{prefix}{owner}_norm_{part}", path, word, width, one, stack)
+        factor = sublayer.query_factor if part == "q" else 1.0
+        found[place] = (*found.get(place, ()), InnerNorm(part, new, factor))
     return found
 
 
@@ -211,22 +232,26 @@ def _inner_norm(drawn: Drawn, name: str, path: str, word: str, width: int, one: 
         path=f"{path}.{name}".lstrip("."),
         kind="layernorm" if kind == "norm" else kind,
         width=width,
-        eps=like.eps if like else 1e-5,
+        eps=_eps(word, like),
     )
     drawn.norms.append(new)
     drawn.changes.append(Change(where=one.layer.path, site=name, change=f"+ {new.path}, gain 1, bias 0, inside"))
     return name
 
 
-def _gain(drawn: Drawn, path: str, prefix: str, one: Wanted, index: int) -> str:
-    gain = next(one for one in one.formula.gains if one.index == index)
-    name = prefix + one.formula.sites[index].replace(".", "_")
-    start = 1.0 if gain.start is None else number(gain.start, dict(one.symbols))
-    width = one.layer.size[-1] if gain.channel else 0
-    new = NewGain(path=f"{path}.{name}".lstrip("."), width=width, start=start)
+def _gain(drawn: Drawn, path: str, prefix: str, one: Wanted, step: Step, gain: Gain) -> str:
+    where = site(step, gain.index)
+    name = prefix + where.replace(".", "_")
+    start = 1.0 if gain.start is None else number(gain.start, dict(step.symbols))
+    new = NewGain(path=f"{path}.{name}".lstrip("."), width=_width(one) if gain.channel else 0, start=start)
     drawn.gains.append(new)
-    drawn.changes.append(Change(where=one.layer.path, site=one.formula.sites[index], change=f"+ {new.path}, a gain that starts at {start:g}"))
+    drawn.changes.append(Change(where=one.layer.path, site=where, change=f"+ {new.path}, a gain that starts at {start:g}"))
     return name
+
+
+def _width(one: Wanted) -> int:
+    """The features of the stream: of its norms, or else its last axis."""
+    return one.layer.norms[0].width if one.layer.norms else one.layer.size[-1]
 
 
 def _words(placed: Placed) -> str:
@@ -238,7 +263,7 @@ def _words(placed: Placed) -> str:
 def _at(path: str, placed: Placed, like: Norm | None, layer: int) -> NormAt:
     kind = like.kind if like else placed.word
     return NormAt(
-        path=path, site=placed.site, kind=kind, eps=like.eps if like else 1e-5, layer=layer, origin=placed.origin
+        path=path, site=placed.site, kind=kind, eps=_eps(placed.word, like), layer=layer, origin=placed.origin
     )
 
 
@@ -286,19 +311,19 @@ def _final(drawn: Drawn, wanted: Formula, stack: Stack) -> None:
             _surround(drawn, last.path, closing=name)
 
 
-def _added(drawn: Drawn, call: Call, stack: Stack, path: str, name: str, where: str, site: str) -> str:
+def _added(drawn: Drawn, call: Call, stack: Stack, path: str, name: str, side: str, where: str) -> str:
     like = _template(call.word, stack.layers[-1], stack)
     new = NewNorm(
         path=f"{path}.{name}".lstrip("."),
         kind=_kind(call.word, like, stack),
         width=like.width if like else stack.layers[-1].size[-1],
-        eps=like.eps if like else 1e-5,
+        eps=_eps(call.word, like),
         like=like.path if like else "",
     )
     drawn.norms.append(new)
-    drawn.changes.append(Change(where=where, site=site, change=f"+ {new.path}, gain 1, bias 0"))
-    placed = Placed(0, call.word, site, "new", None, 1.0)
-    drawn.placed.append(_at(new.path, placed, like, 0))
+    drawn.changes.append(Change(where=side, site=where, change=f"+ {new.path}, gain 1, bias 0"))
+    kind, eps = like.kind if like else call.word, new.eps
+    drawn.placed.append(NormAt(path=new.path, site=where, kind=kind, eps=eps, layer=0, origin="new"))
     return name
 
 

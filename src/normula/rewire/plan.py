@@ -87,7 +87,7 @@ def planned(model: Understood, placement: Placement) -> Planned:
                 for line in _lines(stack, [one.text for one in wanted])
             ),
             changes=tuple(drawn.changes),
-            norms=tuple(drawn.placed),
+            norms=drawn.every,
             added=Parameters(names=tuple(added), count=sum(added.values())),
             removed=Parameters(names=tuple(removed), count=sum(removed.values())),
             unused=Parameters(names=tuple(drawn.unused)),

@@ -10,7 +10,7 @@ from normula.formula.words import STREAM
 from normula.read import read
 from normula.record.reading import UNKNOWN, Reading, ReadStage
 from normula.rewire.errors import RewireError
-from normula.rewire.operation import SITES
+from normula.rewire.operation import INSIDE
 from normula.rewire.understood import Understood
 from normula.rewire.wanted import Wanted
 
@@ -35,7 +35,9 @@ def prove(new: Any, model: Understood, placement: Placement, layers: Sequence[Se
         if stage.block != one.text:
             raise RewireError(_otherwise(one, stage))
     if len(found) != len(wanted):
-        raise RewireError(f"The new model is read with {len(found)} layers, and it had {len(wanted)}; it is not returned.")
+        raise RewireError(
+            f"The new model is read with {len(found)} layers, and it had {len(wanted)}; it is not returned."
+        )
     _check_inner(reading, wanted)
     _check_ends(reading, model, placement)
     return reading
@@ -43,20 +45,17 @@ def prove(new: Any, model: Understood, placement: Placement, layers: Sequence[Se
 
 def _check_inner(reading: Reading, layers: Sequence[Wanted]) -> None:
     """Norms inside sublayers must be where the formula has them."""
-    found = [one for one in reading.sublayers]
     place = 0
-    for layer in layers:
-        own = found[place : place + len(layer.layer.sublayers)]
+    for one in layers:
+        own = reading.sublayers[place : place + len(one.layer.sublayers)]
         place += len(own)
-        for call in layer.formula.calls:
-            for site, _ in call.inner:
-                sublayer = next((one for one in own if one.kind == call.word), None)
-                if sublayer is None or not set(SITES[site]) <= set(sublayer.inner):
-                    raise RewireError(
-                        f"{site}=norm was put into {call.word} of layer {layer.layer.number}, and the new model is read "
-                        f"with {', '.join(sublayer.inner) if sublayer and sublayer.inner else 'nothing'} normalised "
-                        "inside. It is not returned."
-                    )
+        for (number, part), _ in one.inner.items():
+            kind = one.layer.words[number]
+            if not any(INSIDE[part] in sublayer.inner for sublayer in own if sublayer.kind == kind):
+                raise RewireError(
+                    f"A norm of {part} was put into {kind} of layer {one.layer.number}, and the new model is read "
+                    f"without one inside. It is not returned."
+                )
 
 
 def _otherwise(wanted: Wanted, stage: ReadStage) -> str:

@@ -12,11 +12,18 @@ from normula.record.rewiring import Plan
 from normula.rewire.errors import RewireError
 from normula.rewire.plan import Example, Planned, given, planned
 from normula.rewire.proof import prove
+from normula.rewire.roles import initials
 from normula.rewire.understood import Understood, understood
 
 
 def rewire(
-    model: Any, to: str | Formula | Placement, *, example: Example, accept_inexact: bool = False
+    model: Any,
+    to: str | Formula | Placement,
+    *,
+    example: Example,
+    accept_inexact: bool = False,
+    reinit: str | None = None,
+    seed: int = 0,
 ) -> Any:
     """A copy of a model that does what another placement says; the model itself stays as it was.
 
@@ -29,6 +36,8 @@ def rewire(
         to: the wanted placement, by name, formula or as a `Placement`.
         example: arguments of its forward, a tuple or a dictionary.
         accept_inexact: whether a model that computes something else with these weights is wanted all the same.
+        reinit: a rule by which all weights are drawn anew, to train from the start; None keeps them.
+        seed: of those draws.
 
     Returns:
         A module of the model's class; `rewiring` is its `Plan`, with what is preserved and how far its outputs on the
@@ -47,10 +56,12 @@ def rewire(
     """
     args, kwargs = given(example)
     there = understood(model, args, kwargs)
-    return rewired(there, planned(there, named(to)), accept_inexact=accept_inexact)
+    return rewired(there, planned(there, named(to)), accept_inexact=accept_inexact, reinit=reinit, seed=seed)
 
 
-def rewired(model: Understood, found: Planned, *, accept_inexact: bool) -> Any:
+def rewired(
+    model: Understood, found: Planned, *, accept_inexact: bool, reinit: str | None = None, seed: int = 0
+) -> Any:
     """The copy that a plan describes, proved and measured.
 
     Raises:
@@ -62,20 +73,30 @@ def rewired(model: Understood, found: Planned, *, accept_inexact: bool) -> Any:
             "Look at the plan (dry run), or give the model weights first."
         )
     there = room("torch").rewire
-    new = there.operated(model.model, found.plan.operation)
+    operation = found.plan.operation
+    starts = None if reinit is None else initials(model, reinit, found.placement)
+    new = there.operated(model.model, operation)
     reading = prove(new, model, found.placement, found.layers)
-    kept, change = there.preserved(model.model, new, found.plan.operation, model.args, model.kwargs)
-    done = replace(found.plan, preserved=kept, difference=change, proof=reading.stages[0].proof)
+    plan = replace(found.plan, proof=reading.stages[0].proof)
+    if starts is not None:
+        made = (*(f"{norm.path}." for norm in operation.norms), *(gain.path for gain in operation.gains))
+        left = [name for name in there.reinitialise(new, starts, operation.bare, seed) if not name.startswith(made)]
+        told = (f"no rule speaks of {', '.join(left)}; they keep their values",) if left else ()
+        new.rewiring = replace(plan, preserved="nothing", notes=(*plan.notes, *told))
+        return new
+    kept, change = there.preserved(model.model, new, operation, model.args, model.kwargs)
+    plan = replace(plan, preserved=kept, difference=change)
     if kept != "function" and not accept_inexact:
-        raise RewireError(_inexact(done))
-    new.rewiring = done
+        raise RewireError(_inexact(plan))
+    new.rewiring = plan
     return new
 
 
 def _inexact(plan: Plan) -> str:
-    only = " (only while every gain is 1 and every bias 0 it is the same)" if "initial" in plan.preserved else ""
+    only = " (it is only while every gain is 1 and every bias 0)" if "initial" in plan.preserved else ""
     return (
         f"{plan.to} is not equivalent to what this model computes{only}: on the example its outputs change by "
         f"{plan.difference:.2g} of their size, and weights that were trained under the old formula do not fit the new "
-        "one. Pass accept_inexact=True (--accept-inexact) to have it all the same."
+        "one. Pass accept_inexact=True (--accept-inexact) to have it all the same, or reinit='xavier' (--reinit xavier) "
+        "to train it from the start."
     )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from normula.framework import framework_of, room
+from normula.read.found import ReadChain
+from normula.read.graph import Graph
 from normula.read.streams import analysed
 from normula.rewire.anatomy import Stack, anatomy
 from normula.rewire.errors import RewireError
@@ -22,6 +24,7 @@ class Understood:
         arguments: for the path of each module that runs layers, the argument that its stream comes in.
         slots: places for a closing norm that are empty, by the path of a stack's last layer.
         real: whether it holds values.
+        graph, found: what it was read from.
     """
 
     model: Any
@@ -31,6 +34,8 @@ class Understood:
     arguments: Mapping[str, tuple[str, int]]
     slots: Mapping[str, str]
     real: bool
+    graph: Graph
+    found: tuple[ReadChain, ...]
 
     @property
     def sides(self) -> dict[str, int]:
@@ -60,7 +65,8 @@ def understood(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Un
     except ValueError as error:
         raise RewireError(str(error)) from None
     program = there.capture(model, args, kwargs)
-    stacks = anatomy(*analysed(program))
+    graph, found = analysed(program)
+    stacks = anatomy(graph, found)
     shapes: dict[str, list[tuple[int, ...]]] = {}
     for layer in (layer for stack in stacks for layer in stack.layers):
         shapes.setdefault(layer.path, []).append(layer.size)
@@ -72,4 +78,6 @@ def understood(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Un
         arguments=there.rewire.arguments(model, shapes, args, kwargs),
         slots=there.rewire.slots(model, [stack.layers[-1].path for stack in stacks]),
         real=program.real,
+        graph=graph,
+        found=tuple(found),
     )

@@ -11,7 +11,8 @@ from normula.formula.tree import Call, Expr, rebuilt
 from normula.formula.words import INNER, SUBLAYERS
 from normula.read.plain import as_read
 from normula.rewire.anatomy import Anatomy, Stack
-from normula.rewire.errors import RewireError
+from normula.rewire.errors import RewireError, UnfitError
+from normula.spec.step import Step
 
 ROLES: Mapping[str, str] = dict.fromkeys(("mlp", "moe"), "mlp")
 """Words that a formula of a whole layer may say for one another: what is no MLP mixes tokens."""
@@ -19,17 +20,34 @@ ROLES: Mapping[str, str] = dict.fromkeys(("mlp", "moe"), "mlp")
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One layer as it is to be: its formula, the depth symbols, its text in a reading.
+    """One layer as it is to be: the steps that its formula makes, and its text in a reading.
 
     Attributes:
-        numbers: for the index of each of its sublayers, which of the model's sublayers that is, as they run.
+        layer: as it is.
+        steps: in order, one for each sublayer, or one for the whole layer.
+        numbers: for each step and the index of each of its sublayers, which of the model's that is, as they run.
+        text: in a reading.
     """
 
     layer: Anatomy
-    formula: Formula
-    symbols: Mapping[str, int]
+    steps: tuple[Step, ...]
+    numbers: tuple[Mapping[int, int], ...]
     text: str
-    numbers: Mapping[int, int]
+
+    @property
+    def inner(self) -> dict[tuple[int, str], str]:
+        """What is to be normalised inside, by the number of the sublayer and the part, and by which word."""
+        return {
+            (numbers[call.index], part): word
+            for step, numbers in zip(self.steps, self.numbers, strict=True)
+            for call in step.sublayers
+            for part, word in step.inner(call).items()
+        }
+
+
+def site(step: Step, index: int) -> str:
+    """What the place of a call or gain is called in its layer, such as `attn.norm_in`."""
+    return step.path(index).lstrip(".")
 
 
 def check(placement: Placement) -> None:
@@ -63,21 +81,42 @@ def wanted(placement: Placement, stack: Stack, sides: Mapping[str, int]) -> tupl
     """
     total = sum(len(layer.sublayers) for layer in stack.layers)
     result = []
+    before = 0
     for layer in stack.layers:
-        formula = _formula(placement, layer, len(stack.layers))
+        formula = placement.formula_at(layer.number, len(stack.layers))
+        if missing := sorted({"Ld", "Le"} & formula.symbols - sides.keys()):
+            raise UnfitError(
+                f"{placement.name} has {' and '.join(missing)}, depths of the two sides of an encoder-decoder, and this "
+                "model is none."
+            )
         symbols = {**sides, "l": layer.number, "L": len(stack.layers), "S": total}
+        whole = formula.layer(layer.words) if formula.is_step else _with_words(placement, formula, layer)
+        steps = _steps(formula, whole, layer, symbols, before)
         try:
-            text = as_read(formula, symbols)
+            text = as_read(whole, symbols)
         except ValueError as error:
-            raise RewireError(f"{placement.name} cannot be given to layer {layer.number}: {error}") from None
-        result.append(Wanted(layer, formula, symbols, text, _numbers(formula, layer)))
+            raise UnfitError(f"{placement.name} cannot be given to layer {layer.number}: {error}") from None
+        result.append(Wanted(layer, steps, tuple(_numbers(step, layer) for step in steps), text))
+        before += len(layer.sublayers)
     return tuple(result)
 
 
-def _formula(placement: Placement, layer: Anatomy, layers: int) -> Formula:
-    formula = placement.formula_at(layer.number, layers)
-    if formula.is_step:
-        return formula.layer(layer.words)
+def _steps(
+    formula: Formula, whole: Formula, layer: Anatomy, symbols: Mapping[str, int], before: int
+) -> tuple[Step, ...]:
+    """A step for each sublayer, or one for the layer."""
+    if not formula.is_step:
+        return (Step(prefix="", formula=whole, word=None, symbols=symbols),)
+    steps = []
+    for place, word in enumerate(layer.words, start=1):
+        again = layer.words[:place].count(word)
+        prefix = f"{word}_{again}" if again > 1 else word
+        steps.append(Step(prefix=prefix, formula=formula, word=word, symbols={**symbols, "s": before + place}))
+    return tuple(steps)
+
+
+def _with_words(placement: Placement, formula: Formula, layer: Anatomy) -> Formula:
+    """A layer's formula with the words that the layer has for its sublayers."""
     left = list(layer.words)
     words: dict[int, str] = {}
     calls = [call for call in formula.calls if call.word in SUBLAYERS]
@@ -88,7 +127,7 @@ def _formula(placement: Placement, layer: Anatomy, layers: int) -> Formula:
                 words[call.index] = fitting[0]
                 left.remove(fitting[0])
     if left or len(words) < len(calls):
-        raise RewireError(
+        raise UnfitError(
             f"{placement.name} is a formula of a layer with {' and '.join(formula.sublayers)}, and layer "
             f"{layer.number} ({layer.path or 'in the open'}) has {' and '.join(layer.words) or 'no sublayer'}."
         )
@@ -106,13 +145,17 @@ def _role(word: str) -> str:
     return ROLES.get(word, "mixer")
 
 
-def _numbers(formula: Formula, layer: Anatomy) -> dict[int, int]:
-    """The sublayers of a formula in the layer: the first with a word is the first that runs with it."""
+def _numbers(step: Step, layer: Anatomy) -> dict[int, int]:
+    """The sublayers of a step in the layer: the first with a word is the first that runs with it."""
+    if step.word is not None:
+        runs = [place for place, word in enumerate(layer.words) if word == step.word]
+        _, _, again = step.prefix.rpartition("_")
+        place = runs[int(again) - 1 if again.isdigit() else 0]
+        return {call.index: place for call in step.sublayers}
     left = list(enumerate(layer.words))
     found: dict[int, int] = {}
-    for call in formula.calls:
-        if call.word in SUBLAYERS:
-            place = next(place for place, word in left if word == call.word)
-            left.remove((place, call.word))
-            found[call.index] = place
+    for call in step.sublayers:
+        place = next(place for place, word in left if word == call.word)
+        left.remove((place, call.word))
+        found[call.index] = place
     return found

@@ -13,9 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from normula.record.checkpoint import Checkpoint, open_checkpoint, replace_text, write_checkpoint
+from normula.record import checkpoint
+from normula.record.checkpoint import Checkpoint, replace_text, write_checkpoint
 from normula.record.program import Program
 from normula.record.tensorfile import Entry, Stored, WeightsError
+from normula.torch.capture import capture
 from normula.torch.capture import recorded as recorded_pass
 
 KINDS: Final = {
@@ -123,6 +125,16 @@ def from_bytes(entry: Entry, held: memoryview) -> Tensor:
     return torch.frombuffer(held, dtype=dtype).reshape(entry.shape)
 
 
+def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
+    """A safetensors checkpoint; PyTorch's own files are pickles, and are never read.
+
+    Raises:
+        FileNotFoundError: there is nothing there.
+        WeightsError: it is none, or damaged.
+    """
+    return checkpoint.open_checkpoint(path)
+
+
 def tensors_in(found: Checkpoint) -> dict[str, Tensor]:
     """The tensors of a checkpoint, over its mapped bytes."""
     return {name: from_bytes(entry, found.bytes_of(name)) for name, (_, entry) in found.entries.items()}
@@ -153,13 +165,12 @@ def write(
 
 def _configs(model: nn.Module) -> dict[str, str]:
     """The configs of a model of transformers, as it writes them itself."""
-    config = getattr(model, "config", None)
+    config: Any = copy.deepcopy(getattr(model, "config", None))
     if not hasattr(config, "to_json_string"):
         return {}
-    config = copy.deepcopy(config)
     config.architectures = [type(model).__name__]
     found = {"config.json": config.to_json_string()}
-    generation = getattr(model, "generation_config", None)
+    generation: Any = getattr(model, "generation_config", None)
     if hasattr(generation, "to_json_string"):
         found["generation_config.json"] = generation.to_json_string()
     return found
@@ -176,12 +187,18 @@ def sample(tensor: Tensor) -> list[float]:
     return [float(one) for one in picked.to("cpu", torch.float64)]
 
 
+def is_empty(tensor: Tensor) -> bool:
+    """Whether a tensor has a shape only."""
+    return tensor.is_meta
+
+
 def dtype_of(tensor: Tensor) -> str:
     """A tensor's dtype in the format's words."""
     return KINDS.get(tensor.dtype, "?")
 
 
 def shape_of(tensor: Tensor) -> tuple[int, ...]:
+    """A tensor's shape."""
     return tuple(tensor.shape)
 
 
@@ -255,8 +272,9 @@ def _places(
 
 @contextmanager
 def eagerly() -> Iterator[None]:
-    """Inside, compiled parts of a model run as they are written, so that they can be seen."""
-    with torch.compiler.set_stance("force_eager") if hasattr(torch.compiler, "set_stance") else nullcontext():
+    """Inside, a model runs as it is written: nothing compiled, and attention by the same operators on every device."""
+    stance = torch.compiler.set_stance("force_eager") if hasattr(torch.compiler, "set_stance") else nullcontext()
+    with stance, torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
         yield
 
 
@@ -266,6 +284,44 @@ def recorded(
     """One pass with the weights that the model has, on its device."""
     with eagerly():
         return recorded_pass(bare(model), args, kwargs, keep)
+
+
+def seen(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Program | None:
+    """What a pass computes, seen on tensors that have shapes only; None where the forward needs values."""
+    model = bare(model)
+    try:
+        with eagerly(), _without_values(model):
+            return capture(model, args, kwargs)
+    except Exception:  # whatever a forward raises that asks a tensor for its values
+        return None
+
+
+@contextmanager
+def _without_values(model: nn.Module) -> Iterator[None]:
+    """Inside, every parameter and buffer is on the meta device; a tensor that stands at two places stays one."""
+    tables: list[Any] = [table for module in model.modules() for table in (module._parameters, module._buffers)]
+    before: list[dict[str, Any]] = [dict(table) for table in tables]
+    empty: dict[int, Any] = {}
+    try:
+        for table in tables:
+            for key, one in table.items():
+                if one is not None:
+                    if id(one) not in empty:
+                        meta = torch.empty_like(one, device="meta")
+                        empty[id(one)] = (
+                            nn.Parameter(meta, one.requires_grad) if isinstance(one, nn.Parameter) else meta
+                        )
+                    table[key] = empty[id(one)]
+        yield
+    finally:
+        for table, held in zip(tables, before, strict=True):
+            table.update(held)
+
+
+def unsaved(model: nn.Module) -> dict[str, Tensor]:
+    """The buffers that a state dict does not have."""
+    saved, _ = tensors_of(model)
+    return {name: one for path, one in bare(model).named_buffers() if (name := plain_name(path)) not in saved}
 
 
 def precision() -> str | None:

@@ -35,8 +35,8 @@ def variants(model: nn.Module) -> Iterator[tuple[str, Opening]]:
     config = getattr(model, "config", None)
     if not isinstance(config, dict) and hasattr(config, "__dict__"):
         flags = config_flags(config)
-        for name in [one for one in flags if _speaks(one) and one.split(".")[-1] not in live][:MOST]:
-            yield f"{name}={not flags[name]}", lambda name=name: _made(model, with_flipped(config, name))  # type: ignore[misc]
+        for name in [one for one in flags if _speaks(one)][:MOST]:
+            yield f"config.{name}={not flags[name]}", lambda name=name: _made(model, with_flipped(config, name))  # type: ignore[misc]
 
 
 def losses(
@@ -67,7 +67,10 @@ def losses(
         if logits.shape[:-1] != labels.shape:
             raise ValueError(f"labels of shape {list(labels.shape)} do not fit logits of shape {list(logits.shape)}")
         each = F.cross_entropy(
-            logits.reshape(-1, logits.shape[-1]).double(), labels.reshape(-1).long(), ignore_index=IGNORED, reduction="none"
+            logits.reshape(-1, logits.shape[-1]).double(),
+            labels.reshape(-1).long(),
+            ignore_index=IGNORED,
+            reduction="none",
         ).reshape(labels.shape)
         counted = (labels != IGNORED).double()
         axes = tuple(range(1, labels.dim()))

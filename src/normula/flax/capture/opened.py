@@ -196,6 +196,7 @@ def _has_floats(value: Any) -> bool:
 
 
 def is_array(value: Any) -> bool:
+    """Whether a value is an array, or stands for one."""
     return isinstance(value, jax.Array | np.ndarray | jax.ShapeDtypeStruct)
 
 

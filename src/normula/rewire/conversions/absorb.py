@@ -3,8 +3,8 @@
     norm_e(a x + f(x)) = norm_{e/a^2}(x + f(x)/a)                    one number a: into what writes f's output
     x = g n + b:  norm(w x + f(x)) = norm(x' + f(x'/w)), x' = w x    one for each feature: into g and b, out of f's maps
 
-Wang et al., DeepNet, 2022; Liu et al., Understanding the Difficulty of Training Transformers, 2020. Steps of an optimizer
-on the new weights are others.
+Wang et al., DeepNet, 2022; Liu et al., Understanding the Difficulty of Training Transformers, 2020. An optimizer
+takes other steps on the new weights.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ class _Absorbed:
         for one in self.model.found:
             for layer in one.layers:
                 events = layer.layer.events
-                kept = tuple(self._event(event, after) for event, after in zip(events, (*events[1:], None), strict=True))
+                kept = tuple(
+                    self._event(event, after) for event, after in zip(events, (*events[1:], None), strict=True)
+                )
                 self.texts.append(Spelling(self.model.graph, kept).text)
 
     def placement(self) -> dict[str, object]:
@@ -66,7 +68,9 @@ class _Absorbed:
         step = Formula("norm(x + f(x))")
         is_step = all(text == str(step.layer(one)) for text, one in zip(self.texts, words, strict=True))
         if not is_step and len(set(self.texts)) > 1:
-            raise RewireError(f"Without the factors, layers of this model differ: {'; '.join(sorted(set(self.texts)))}.")
+            raise RewireError(
+                f"Without the factors, layers of this model differ: {'; '.join(sorted(set(self.texts)))}."
+            )
         first = self.model.found[0]
         return {
             "name": "absorbed",
@@ -102,13 +106,14 @@ class _Absorbed:
         writers = Writers(model, [end for one in branches for end in one.ends])
         problem = writers.problem or writers.others()
         if problem:
-            raise RewireError(f"The factor {factor:g} cannot be divided out of the branch before {affine.path}: {problem}.")
+            raise RewireError(
+                f"The factor {factor:g} cannot be divided out of the branch before {affine.path}: {problem}."
+            )
         names = [model.graph[node].attrs["names"][0] for node in writers.axes]
         self.edits += [Scale(name=name, factor=1.0 / factor) for name in names]
         self.edits.append(Epsilon(norm=affine, eps=affine.eps / factor**2))
-        self.done.append(
-            f"{', '.join(names)}: divided by {factor:g}; eps of {affine.path}: {affine.eps:g} -> {affine.eps / factor**2:g}"
-        )
+        eps = f"{affine.eps:g} -> {affine.eps / factor**2:g}"
+        self.done.append(f"{', '.join(names)}: divided by {factor:g}; eps of {affine.path}: {eps}")
 
     def _features(self, gain: int, node: int) -> None:
         model = self.model
@@ -158,8 +163,7 @@ class _Absorbed:
             found[one.weight] = one
             users.add(user)
         for user in users:
-            weight = model.parameter(model.graph.inputs(user)[1])
-            if weight is not None and (others := model.others(weight[0], users)):
+            if others := model.others(model.matrix(user), users):
                 raise RewireError(f"{name} cannot go into a matrix that {model.where(others[0])} uses too.")
         return tuple(found.values())
 

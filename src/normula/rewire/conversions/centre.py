@@ -8,7 +8,7 @@ of a centred token is its variance.
 
 from __future__ import annotations
 
-from normula.record.conversion import AsRMSNorm, Centre, Conversion, Untie
+from normula.record.conversion import AsRMSNorm, Centre, Conversion, Edit, Untie
 from normula.rewire.conversions.model import OUTPUT, Model
 from normula.rewire.conversions.writers import Writers
 from normula.rewire.errors import RewireError
@@ -28,8 +28,8 @@ def centre(model: Model) -> Conversion:
         )
     norms = _norms(model, writers.nodes)
     untied = _untied(model, writers)
-    names = [(model.graph[node].attrs["names"][0], axis) for node, axis in writers.axes.items()]
-    edits = (
+    names = [(model.graph[node].attrs["names"][0], axis) for node, axis in sorted(writers.axes.items())]
+    edits: tuple[Edit, ...] = (
         *untied,
         *(Centre(name=name, axis=axis) for name, axis in names),
         *(AsRMSNorm(norm=model.affine(node)) for node in norms),
@@ -39,7 +39,10 @@ def centre(model: Model) -> Conversion:
         edits=edits,
         done=(
             *(f"{name}: minus its mean over axis {axis}" for name, axis in names),
-            *(f"{model.graph.path(node)}: LayerNorm -> RMSNorm, eps {model.graph[node].attrs['eps']:g}" for node in norms),
+            *(
+                f"{model.graph.path(node)}: LayerNorm -> RMSNorm, eps {model.graph[node].attrs['eps']:g}"
+                for node in norms
+            ),
         ),
         added=sum(model.values.size(one.name) for one in untied),
     )
@@ -51,9 +54,7 @@ def _stream(model: Model) -> set[int]:
     norms = {node for node in model.norms() if model.graph[node].attrs["name"] == "layernorm"}
     if not norms:
         raise RewireError("This model's stream has no LayerNorm; there is none to make an RMSNorm of.")
-    return {one for one in found if one not in norms} | {
-        event.node for event in model.events if event.node in norms
-    }
+    return {one for one in found if one not in norms} | {event.node for event in model.events if event.node in norms}
 
 
 def _norms(model: Model, stream: set[int]) -> list[int]:
@@ -66,7 +67,8 @@ def _norms(model: Model, stream: set[int]) -> list[int]:
             where = "the model returns it" if user == OUTPUT else f"{model.where(user)} reads it"
             if user == OUTPUT or not _is_layernorm(model, user, view):
                 raise RewireError(
-                    f"The stream is centred where only LayerNorms read it, which do not see its mean: here {where} as it is."
+                    "The stream is centred where only LayerNorms read it, which do not see its mean: "
+                    f"here {where} as it is."
                 )
             found.add(user)
     paths = {model.graph.path(node) for node in found}

@@ -71,12 +71,13 @@ def convert(model: Any, name: str, *, example: Example, untie: bool = False) -> 
 def conversion(model: Any, name: str, *, example: Example, untie: bool = False) -> tuple[Any, Conversion]:
     """The new model, with what was done and left, and how far apart the two are; see `convert`."""
     there, args, kwargs = _given(model, name, example)
+    there.check_convertible(model)
     planned = plan(model, name, example=example, untie=untie)
     apart = _proved(there, model, planned, args, kwargs)
     if not apart <= CLOSE:
         raise RewireError(
-            f"{name} is exact by what was read, and a converted copy with random gains is {apart:.1e} from the old one in "
-            "float64: something in this model's code sees the change. It is not returned."
+            f"{name} is exact by what was read, and a converted copy with random gains is {apart:.1e} from the old "
+            "one in float64: something in this model's code sees the change. It is not returned."
         )
     return _converted(model, planned, args, kwargs), replace(planned, apart=apart)
 
@@ -115,7 +116,6 @@ def _given(model: Any, name: str, example: Example) -> tuple[ModuleType, tuple[A
             "A model built from a spec in JAX is built in PyTorch, converted there, and its weights are carried over."
         )
     there = room("torch").conversions
-    there.check_convertible(model)
     args, kwargs = ((), dict(example)) if isinstance(example, Mapping) else (tuple(example), {})
     return there, args, kwargs
 

@@ -16,7 +16,6 @@ from normula.record.conversion import Affine, Conversion, Edit, Fold, LinearMap,
 from normula.rewire.conversions.model import OUTPUT, Model
 from normula.rewire.errors import RewireError
 
-
 SKIP = "the normed value also feeds the skip"
 
 
@@ -27,11 +26,15 @@ def fold(model: Model) -> Conversion:
         RewireError: there is none; the message says why.
     """
     found = _Found(model)
-    edits = (*found.untied, *(Fold(norm=norm, maps=maps) for norm, maps in found.maps))
-    done = tuple(
-        f"{', '.join(norm.parameters)} -> {', '.join(one.weight for one in maps)}" for norm, maps in found.maps
-    )
+    edits: tuple[Edit, ...] = (*found.untied, *(Fold(norm=norm, maps=maps) for norm, maps in found.maps))
+    done = tuple(_folded(norm, maps) for norm, maps in found.maps)
     return _finished("fold", found, edits, done)
+
+
+def _folded(norm: Affine, maps: tuple[LinearMap, ...]) -> str:
+    said = f"{', '.join(norm.parameters)} -> {', '.join(one.weight for one in maps)}"
+    bare = [one.path for one in maps if norm.bias is not None and not one.bias]
+    return f"{said}; {', '.join(bare)} gets a bias, which a checkpoint loads into a model that has it" if bare else said
 
 
 def unfold(model: Model) -> Conversion:
@@ -41,7 +44,7 @@ def unfold(model: Model) -> Conversion:
         RewireError: there is no norm that only linear maps read.
     """
     found = _Found(model, needs_gain=True)
-    edits = (*found.untied, *(Unfold(norm=norm, maps=maps) for norm, maps in found.maps))
+    edits: tuple[Edit, ...] = (*found.untied, *(Unfold(norm=norm, maps=maps) for norm, maps in found.maps))
     done = tuple(f"{', '.join(one.weight for one in maps)} -> {norm.parameters[0]}" for norm, maps in found.maps)
     return _finished("unfold", found, edits, done)
 
@@ -82,45 +85,41 @@ class _Found:
                 self.maps.append((norm, maps))
 
     def _maps(self, norm: Affine, nodes: list[int]) -> tuple[LinearMap, ...] | str:
+        """The linear maps that read a norm, at all nodes where its parameters are used, or why others do."""
         if self.needs_gain and norm.gain is None:
             return "it has no gain"
         if not all(self.model.is_over_features(node) for node in nodes):
             return "its statistics are not those of one token's features"
-        found: dict[str, LinearMap] = {}
-        users: set[int] = set()
-        weights: dict[int, tuple[int, str]] = {}
-        for node in nodes:
-            reads = list(self.model.readers(node))
-            reason = self._beside(reads)
-            if reason:
-                return reason
-            for user, view in reads:
-                one = self.model.map_of(user, view, norm.width)
-                if isinstance(one, str):
-                    return one
-                found[one.weight] = one
-                users.add(user)
-                weight = self.model.parameter(self.model.graph.inputs(user)[1])
-                assert weight is not None
-                weights[weight[0]] = (user, one.weight)
-        if not found:
-            return "nothing reads it"
-        untied, added = [], 0
-        for weight, (_, name) in weights.items():
-            others = self.model.others(weight, users)
+        reads = [list(self.model.readers(node)) for node in nodes]
+        reason = next((reason for one in reads if (reason := self._beside(one))), "")
+        if reason:
+            return reason
+        found: dict[int, LinearMap] = {}
+        for user, view in (read for one in reads for read in one):
+            linear = self.model.map_of(user, view, norm.width)
+            if isinstance(linear, str):
+                return linear
+            found[user] = linear
+        return self._own(norm, found) if found else "nothing reads it"
+
+    def _own(self, norm: Affine, found: dict[int, LinearMap]) -> tuple[LinearMap, ...] | str:
+        """Maps whose matrices nothing else uses, or may get values of their own, with a place for the norm's bias."""
+        untied: dict[str, int] = {}
+        for user, linear in found.items():
+            weight = self.model.matrix(user)
+            others = self.model.others(weight, set(found))
             if others and not (self.model.untie and len(self.model.graph[weight].attrs["names"]) > 1):
-                return self._tied(name, others)
+                return self._tied(linear.weight, others)
             if others:
-                untied.append(Untie(name=name))
-                added += self.model.values.size(name)
-        if norm.bias is not None and not self.needs_gain:
-            bare = [one for one in found.values() if not one.bias]
-            if any(not self.model.values.takes_bias(one.path) for one in bare):
-                return f"{bare[0].path} has no place for the bias that {norm.bias.name} becomes"
-            added += sum(self.model.values.size(one.weight) // norm.width for one in bare)
-        self.untied += untied
-        self.added += added
-        return tuple(found.values())
+                untied[linear.weight] = self.model.values.size(linear.weight)
+        maps = tuple({one.weight: one for one in found.values()}.values())
+        bare = [one for one in maps if not one.bias] if norm.bias is not None and not self.needs_gain else []
+        if any(not self.model.values.takes_bias(one.path) for one in bare):
+            return f"{bare[0].path} has no place for the bias that {', '.join(norm.parameters[-1:])} becomes"
+        self.untied += [Untie(name=name) for name in untied]
+        self.added += sum(untied.values())
+        self.added += sum(self.model.values.size(one.weight) // norm.width for one in bare)
+        return maps
 
     def _tied(self, weight: str, others: list[int]) -> str:
         return (

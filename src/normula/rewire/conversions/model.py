@@ -144,7 +144,7 @@ class Model:
         return LinearMap(weight=self.name(weight, user), axis=int(transposed), bias=bias, path=graph.path(user))
 
     def _bias(self, product: int) -> str | None:
-        """The bias of a product with a matrix, in one with it or added next; empty for none, None if not a parameter."""
+        """The bias of a product, within it or added next; empty for none, None if it is no plain parameter."""
         inputs = self.graph.inputs(product)
         if len(inputs) > 2:
             added = self.parameter(inputs[2])
@@ -170,6 +170,12 @@ class Model:
         names: tuple[str, ...] = self.graph[parameter].attrs["names"]
         path = f"{self.graph.path(user)}."
         return next((one for one in names if one.startswith(path)), names[0])
+
+    def matrix(self, product: int) -> int:
+        """The parameter that a linear map multiplies by."""
+        found = self.parameter(self.graph.inputs(product)[1])
+        assert found is not None
+        return found[0]
 
     def others(self, parameter: int, known: set[int]) -> list[int]:
         """What uses a parameter beside some nodes."""

@@ -30,7 +30,9 @@ def share(model: Model) -> Conversion:
     pairs = [(model.affine(one), model.affine(other)) for one, other in _pairs(model)]
     pairs = [(one, other) for one, other in pairs if one.path != other.path]
     if not pairs:
-        raise RewireError("Norms are shared where two in one layer read the same value, as in parallel blocks; none do.")
+        raise RewireError(
+            "Norms are shared where two in one layer read the same value, as in parallel blocks; none do."
+        )
     for one, other in pairs:
         _check_equal(model, one, other)
     return Conversion(
@@ -99,7 +101,7 @@ def _pairs(model: Model) -> Iterator[tuple[int, int]]:
                 for part in walk(event.value)
                 if isinstance(part, Normed) and isinstance(part.value, Stream)
             ]
-            for first, second in combinations(dict.fromkeys(norms), 2):
+            for first, second in combinations(sorted(set(norms)), 2):
                 if model.source(first) == model.source(second):
                     yield first, second
 

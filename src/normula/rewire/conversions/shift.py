@@ -30,8 +30,10 @@ def shift(model: Model) -> Conversion:
             raise RewireError("A Post-LN stack that a final norm follows is shifted without it: merge the two first.")
     bare = {not one.embed for one in model.found}
     if len(bare) > 1:
-        raise RewireError("Of this model's stacks some begin with a norm and some do not; they are not shifted together.")
-    to = {"name": "shifted", "formula": str(SHIFTED), "final": "norm(x)"}
+        raise RewireError(
+            "Of this model's stacks some begin with a norm and some do not; they are not shifted together."
+        )
+    to: dict[str, object] = {"name": "shifted", "formula": str(SHIFTED), "final": "norm(x)"}
     if bare.pop():
         first = _words(model.found[0])
         to |= {"ranges": [{"until": "1", "formula": str(_bare_first(first))}]}
@@ -51,7 +53,9 @@ def unshift(model: Model) -> Conversion:
     """
     bare = {one.layers[0].text == str(_bare_first(_words(one))) for one in model.found}
     if len(bare) > 1:
-        raise RewireError("Of this model's stacks some begin with a norm and some do not; they are not shifted together.")
+        raise RewireError(
+            "Of this model's stacks some begin with a norm and some do not; they are not shifted together."
+        )
     is_bare = bare.pop()
     for one in model.found:
         _check(one, SHIFTED, "Post-LN shifted, n = norm(x); x = n + f(n)", since=int(is_bare))

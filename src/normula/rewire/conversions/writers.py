@@ -1,4 +1,4 @@
-"""Here live the parameters that write to the stream: what its values are sums of, down to matrices, biases and tables."""
+"""Here live the parameters that write to the stream: what its values are sums of: matrices, biases, tables."""
 
 from __future__ import annotations
 
@@ -73,9 +73,9 @@ class Writers:
         graph = self.model.graph
         inputs = graph.inputs(node)
         flowing = [one for one in inputs if graph[one].size > 1]
-        if len(flowing) == 1 and (graph.kind(node) == "mul" or flowing[0] == inputs[0]):
-            if all(one == flowing[0] or graph.is_constant(one) for one in inputs):
-                return (flowing[0],)
+        is_multiple = len(flowing) == 1 and (graph.kind(node) == "mul" or flowing[0] == inputs[0])
+        if is_multiple and all(one == flowing[0] or graph.is_constant(one) for one in inputs):
+            return (flowing[0],)
         factor = next((name for one in inputs if graph.is_gain(one) for name in graph.parameters(one)), "")
         self.problem = (
             f"what is multiplied by {factor}, for each feature another number, goes into it"

@@ -57,6 +57,8 @@ class RMSNorm(nn.Module):
 
     def __init__(self, weight: nn.Parameter | None, bias: nn.Parameter | None, width: int, eps: float) -> None:
         super().__init__()
+        self.weight: nn.Parameter | None
+        self.bias: nn.Parameter | None
         self.register_parameter("weight", weight)
         self.register_parameter("bias", bias)
         self.normalized_shape, self.eps = (width,), eps
@@ -96,7 +98,8 @@ def _unfold(model: nn.Module, edit: Unfold) -> None:
     """Columns that are 0 keep gain 1."""
     weights = [(model.get_parameter(one.weight), one.axis) for one in edit.maps]
     squares = sum(weight.double().movedim(axis, 0).flatten(1).square().sum(1) for weight, axis in weights)
-    assert isinstance(squares, Tensor) and edit.norm.gain is not None
+    assert isinstance(squares, Tensor)
+    assert edit.norm.gain is not None
     gain = (squares / squares.mean()).sqrt() if bool(squares.any()) else torch.ones_like(squares)
     gain = torch.where(gain == 0, 1.0, gain)
     for weight, axis in weights:
@@ -114,10 +117,8 @@ def _centre(model: nn.Module, edit: Centre) -> None:
 
 def _as_rmsnorm(model: nn.Module, edit: AsRMSNorm) -> None:
     norm, old = edit.norm, model.get_submodule(edit.norm.path)
-    gain, bias = (
-        None if vector is None else model.get_parameter(vector.name) for vector in (norm.gain, norm.bias)
-    )
-    new = RMSNorm(gain, bias, norm.width, norm.eps)  # type: ignore[arg-type]
+    gain, bias = (None if vector is None else model.get_parameter(vector.name) for vector in (norm.gain, norm.bias))
+    new = RMSNorm(gain, bias, norm.width, norm.eps)
     _replace(model, norm.path, new.train(old.training))
 
 
@@ -125,7 +126,7 @@ def _untie(model: nn.Module, edit: Untie) -> None:
     path, _, name = edit.name.rpartition(".")
     old = model.get_parameter(edit.name)
     setattr(model.get_submodule(path), name, nn.Parameter(old.clone(), requires_grad=old.requires_grad))
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     if getattr(config, "tie_word_embeddings", False):
         config.tie_word_embeddings = False
 
@@ -198,7 +199,8 @@ def _set_eps(module: nn.Module, norm: Affine, eps: float) -> None:
     names = [name for name, one in vars(module).items() if isinstance(one, float) and abs(one - norm.eps) <= 1e-6 * one]
     if len(names) != 1:
         raise ValueError(
-            f"The epsilon of {norm.path}, {norm.eps:g}, is to become {eps:g}, and no attribute of its module alone holds it."
+            f"The epsilon of {norm.path}, {norm.eps:g}, is to become {eps:g}, and it is no attribute of its module, "
+            "or not the only one with that value."
         )
     setattr(module, names[0], eps)
 

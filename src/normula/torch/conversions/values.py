@@ -23,6 +23,7 @@ class Values:
 
     def are_equal(self, one: str, other: str) -> bool:
         """Whether two parameters hold the same numbers."""
+        _check_there(one, self._model.get_parameter(one))
         return torch.equal(self._model.get_parameter(one), self._model.get_parameter(other))
 
     def takes_bias(self, path: str) -> bool:
@@ -37,6 +38,7 @@ class Values:
 
 def value(model: nn.Module, vector: Vector) -> Tensor:
     """A learned vector as a norm uses it, in float64."""
+    _check_there(vector.name, model.get_parameter(vector.name))
     return model.get_parameter(vector.name).detach().double() + vector.offset
 
 
@@ -48,9 +50,13 @@ def check_convertible(model: nn.Module) -> None:
     """
     for name, one in model.named_parameters():
         kind = type(one.data).__name__
-        if one.is_meta:
-            raise ValueError(f"{name} has no values (it is on the meta device); load the weights first.")
+        _check_there(name, one)
         if not one.is_floating_point() or one.is_quantized:
             raise ValueError(f"{name} is quantised ({one.dtype}); convert the model before it is quantised.")
         if kind not in ("Tensor", "Parameter"):
             raise ValueError(f"{name} is a {kind}, of which a part may be elsewhere; convert the whole model first.")
+
+
+def _check_there(name: str, parameter: Tensor) -> None:
+    if parameter.is_meta:
+        raise ValueError(f"{name} has no values (it is on the meta device); load the weights first.")

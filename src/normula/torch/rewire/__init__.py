@@ -2,6 +2,7 @@
 
 from normula.torch.rewire.check import check
 from normula.torch.rewire.difference import preserved
+from normula.torch.rewire.initial import reinitialise
 from normula.torch.rewire.operate import arguments, counted, operated, slots
 
-__all__ = ["arguments", "check", "counted", "operated", "preserved", "slots"]
+__all__ = ["arguments", "check", "counted", "operated", "preserved", "reinitialise", "slots"]

@@ -20,7 +20,9 @@ def check(model: Any) -> None:
     if isinstance(model, torch.export.ExportedProgram):
         raise ValueError("An exported program is one fixed graph without modules; rewire the model that it came from.")
     if hasattr(model, "_orig_mod"):
-        raise ValueError("A compiled model keeps the code that it was compiled from; rewire the model, then compile it.")
+        raise ValueError(
+            "A compiled model keeps the code that it was compiled from; rewire the model, then compile it."
+        )
     for path, module in model.named_modules():
         if type(module).__name__ in WRAPPERS:
             raise ValueError(

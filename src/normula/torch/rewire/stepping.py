@@ -167,8 +167,7 @@ class Stepping(TorchFunctionMode):
         self.values: dict[str, Tensor] = {"x": stream}
         self.current = "x"
         self.place = 0
-        self.was_read = False
-        self.products = 0
+        self._end_sublayer()
         self.seen: list[Seen] = [Seen(stream)]
         self.caught: list[Caught] = []
         self.gains: list[Tensor] = [attrgetter(name)(module) for name in script.gains]
@@ -184,8 +183,8 @@ class Stepping(TorchFunctionMode):
             return self._caught(args[0], **kwargs)
         if name in LOOKS:
             return func(*args, **kwargs)
-        if self.was_read and self.place < len(self.script.branches) and self.script.branches[self.place].inner:
-            args, kwargs = self._inside(func, name, args, kwargs)
+        if self.running is not None and self.running.inner:
+            args, kwargs = self._inside(self.running, func, name, args, kwargs)
         first = self._find(args[0]) if args else None
         if name in PRODUCTS and self._is_scaling(first, args):
             return args[0] if isinstance(args[0], Tensor) and not self._is_gain(args[0]) else args[1]
@@ -194,8 +193,14 @@ class Stepping(TorchFunctionMode):
         if first is not None and name in LAYOUTS | STREAMS:
             return self._laid_out(first, func, args, kwargs, name in STREAMS)
         if self.caught and args and (one := self._find_caught(args[0])) is not None and name in LAYOUTS | STREAMS:
-            return self._output_changed(one, func(*args, **kwargs))
+            return self._output_changed(one, func, args, kwargs)
         return self._read(func, args, kwargs)
+
+    def _end_sublayer(self) -> None:
+        """No sublayer runs, until the next one reads the stream."""
+        self.was_read = False
+        self.running: Branch | None = None
+        self.products = 0
 
     # ---- what the module's own code does to the stream
 
@@ -267,8 +272,7 @@ class Stepping(TorchFunctionMode):
         factor /= branch.factor
         self.values[f"f{self.place}"] = output if factor == 1.0 else output * factor
         self.place += 1
-        self.was_read = False
-        self.products = 0
+        self._end_sublayer()
         return self._carried(stream, self.place - 1)
 
     def _carried(self, stream: Seen, place: int) -> Tensor:
@@ -294,9 +298,10 @@ class Stepping(TorchFunctionMode):
                 self.seen.append(Seen(result))
             return result
         self.was_read = True
+        self.running = self.running or self.script.branches[self.place]
         args, kwargs = _mapped(args, self._entry), _mapped(kwargs, self._entry)
-        if func is F.multi_head_attention_forward and self.script.branches[self.place].inner:
-            with Inside(self):
+        if func is F.multi_head_attention_forward and self.running.inner:
+            with Inside(self, self.running):
                 return OPEN_ATTENTION(*args, **kwargs)
         return func(*args, **kwargs)
 
@@ -319,19 +324,22 @@ class Stepping(TorchFunctionMode):
             before, self.place = self.place, place
             result = self._entry(tensor)
             self.place = before
+            self.running, self.products = self.script.branches[place], 0
             return _alias(result)
         factor = self.script.branches[place].factor
         self.values[f"f{place}"] = tensor if factor == 1.0 else tensor / factor
         self.place = max(self.place, place + 1)
+        self._end_sublayer()
         self.caught.append(Caught(tensor, (place,)))
         return tensor
 
-    def _output_changed(self, one: Caught, result: Any) -> Any:
-        """A sublayer's output after a dropout or in another layout."""
-        if isinstance(result, Tensor):
-            for place in one.places:
-                self.values[f"f{place}"] = result
-            self.caught.append(Caught(result, one.places))
+    def _output_changed(self, one: Caught, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A sublayer's output, or each of several, after a dropout or in another layout."""
+        rest = args[1:]
+        for place in one.places:
+            self.values[f"f{place}"] = func(self.values[f"f{place}"], *rest, **kwargs)
+        result = _alias(self.values[f"f{one.places[0]}"])
+        self.caught.append(Caught(result, one.places))
         return result
 
     def _both(self, caught: list[Caught], args: tuple[Any, ...]) -> Tensor:
@@ -343,10 +351,9 @@ class Stepping(TorchFunctionMode):
     # ---- norms inside a sublayer
 
     def _inside(
-        self, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, branch: Branch, func: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments of a function with what is to be normalised in them."""
-        branch = self.script.branches[self.place]
         if branch.writer and name in PROJECTIONS:
             writer = attrgetter(branch.writer)(self.module)
             given = [*args, *kwargs.values()]
@@ -451,14 +458,14 @@ class Stepping(TorchFunctionMode):
 class Inside(TorchFunctionMode):
     """Inside a function that computes a whole attention: its products are seen as those of a module are."""
 
-    def __init__(self, stepping: Stepping) -> None:
+    def __init__(self, stepping: Stepping, branch: Branch) -> None:
         super().__init__()
-        self.stepping = stepping
+        self.stepping, self.branch = stepping, branch
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        args, kwargs = self.stepping._inside(func, getattr(func, "__name__", ""), args, kwargs or {})
+        args, kwargs = self.stepping._inside(self.branch, func, getattr(func, "__name__", ""), args, kwargs or {})
         return func(*args, **kwargs)
 
 

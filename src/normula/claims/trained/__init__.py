@@ -1,0 +1,1 @@
+"""The claims that need training: one file each, its name the claim's."""

@@ -1,0 +1,147 @@
+"""Another placement for a model that exists: its norms moved, added or removed, its own code kept; read again as proof.
+
+--fold, --centre, --shift and their kind keep the function exactly: each has a condition that is checked, and is proved
+in float64 at random gains and biases.
+
+MODEL is hf:NAME, timm:NAME or package.module:factory, as `normula read` takes them. The plan is printed: each change,
+parameters added and removed, and what is preserved. What is not equivalent needs --accept-inexact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from normula.cli.options import json_option, whole
+
+CONVERSIONS = {
+    "fold": "fold gains and biases of norms into the linear maps that read them",
+    "unfold": "give such norms gains again: what the columns of those maps have in common",
+    "centre": "centre what writes to the stream, and make RMSNorms of its LayerNorms",
+    "shift": "write Post-LN as n = norm(x); x = n + f(n), with every norm one slot further down",
+    "unshift": "the way back",
+    "share": "let equal norms of parallel sublayers be one",
+    "unshare": "give each sublayer that reads a shared norm one of its own",
+    "absorb": "put factors on the skip (DeepNorm's, Keel's, Admin's) into weights",
+    "merge": "make one norm of two in succession, such as a redundant final norm",
+}
+"""The conversions that keep the function, in words."""
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The model, the wanted placement, what is accepted, where the new model goes."""
+    add = parser.add_argument
+    add("model", metavar="MODEL", help="such as hf:gpt2, timm:vit_base_patch16_224, mine.models:make")
+    wanted = parser.add_mutually_exclusive_group(required=True)
+    wanted.add_argument("--to", metavar="NAME_OR_FORMULA", help="the wanted placement: peri, 'x + norm(f(norm(x)))'")
+    for name, words in CONVERSIONS.items():
+        wanted.add_argument(f"--{name}", dest="conversion", action="store_const", const=name, help=words)
+    add("--untie", action="store_true", help="for --fold and --centre: give a tied head a matrix of its own")
+    add("--input", action="append", default=[], metavar="NAME=SHAPE", help="an example input, such as input_ids=2x8")
+    add("--dry-run", action="store_true", help="print the plan and change nothing; no weights are needed")
+    add("--accept-inexact", action="store_true", help="also where the new model computes something else")
+    add("--reinit", metavar="RULE", help="draw all weights anew, for training from scratch: xavier, normal, paper ...")
+    add("--seed", type=whole(0), default=0, metavar="N", help="of --reinit; default 0")
+    add("--out", metavar="FILE", help="write the new weights, with their formula, to a .safetensors file or a folder")
+    json_option(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Plan or rewire, and print the plan."""
+    from normula.cli.models import source_of
+    from normula.record import to_json
+    from normula.rewire import plan
+
+    if options.conversion:
+        return _run_conversion(options)
+    if options.untie:
+        raise ValueError("--untie belongs to --fold, --unfold and --centre")
+    if options.dry_run and (options.out or options.reinit or options.accept_inexact):
+        raise ValueError("--dry-run changes nothing; --out, --reinit and --accept-inexact belong to a run without it")
+    source = source_of(options.model, options.input)
+    example = _example(source)
+    if options.dry_run:
+        found = plan(source.model, options.to, example=example)
+    else:
+        found = _rewired(source, example, options)
+    if options.json:
+        print(to_json(found))
+    else:
+        from rich.console import Console
+
+        from normula.report.rewiring import print_plan
+
+        print_plan(found, source.title, Console())
+    return 0
+
+
+def _run_conversion(options: argparse.Namespace) -> int:
+    """Convert, or plan it, and print what was done and left."""
+    from normula.cli.models import source_of
+    from normula.record import to_dict
+    from normula.rewire.conversions import conversion, plan
+
+    unheard = [name for name in ("reinit", "accept_inexact") if getattr(options, name)]
+    if unheard or (options.dry_run and options.out):
+        said = f"--{unheard[0].replace('_', '-')}" if unheard else "--out"
+        raise ValueError(f"{said} would do nothing here: a conversion keeps the function, a dry run writes nothing")
+    source = _weighed(source_of(options.model, options.input))
+    example = _example(source)
+    if options.dry_run:
+        found = plan(source.model, options.conversion, example=example, untie=options.untie)
+    else:
+        new, found = conversion(source.model, options.conversion, example=example, untie=options.untie)
+        if options.out:
+            _save(new, options.out, example)
+    if options.json:
+        parts = ("name", "done", "left", "to", "added", "apart", "schema")
+        print(json.dumps({name: value for name, value in to_dict(found).items() if name in parts}, indent=1))
+    else:
+        from rich.console import Console
+
+        from normula.report.conversion import print_conversion
+
+        print_conversion(found, source.title, Console())
+    return 0
+
+
+def _rewired(source: Any, example: Any, options: argparse.Namespace) -> Any:
+    from normula.rewire import rewire
+
+    real = _weighed(source)
+    example = _example(real)
+    new = rewire(
+        real.model,
+        options.to,
+        example=example,
+        accept_inexact=options.accept_inexact,
+        reinit=options.reinit,
+        seed=options.seed,
+    )
+    if options.out:
+        _save(new, options.out, example)
+    return new.rewiring
+
+
+def _weighed(source: Any) -> Any:
+    """A source whose model holds weights."""
+    if source.weighed is None:
+        return source
+    print(f"{source.title}: weights random, as its config starts a training", file=sys.stderr)
+    return source.weighed()
+
+
+def _save(new: Any, out: str, example: Any) -> None:
+    from normula.guard import save
+
+    save(new, out, example)
+    print(f"{out}: written", file=sys.stderr)
+
+
+def _example(source: Any) -> Any:
+    """The arguments of a source's forward."""
+    if source.args and source.kwargs:
+        raise ValueError("the arguments of the forward are given by place and by name; give all by name, with --input")
+    return source.args or source.kwargs
