@@ -13,7 +13,7 @@ from torch import nn
 import normula as nm
 from normula.rewire import RewireError
 from normula.rewire.conversions import CONVERSIONS, conversion
-from tests.rewire.models import FAMILIES, apart, random_vectors
+from tests.rewire.families import FAMILIES, apart, random_vectors
 
 EXACT = "exact"
 SKIP = "the normed value also feeds the skip"

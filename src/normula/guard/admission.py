@@ -113,20 +113,17 @@ def with_tensors(one: Asked, given: Mapping[str, Any], allow_missing: Sequence[s
 def answered(one: Asked) -> Answer:
     """All that is wrong. The model is as it was afterwards.
 
-    Where one pass computes what was saved, operator by operator and number by number, nothing more is asked.
+    Where the same operators run on the same numbers, nothing more is asked.
     """
     answer = Answer()
     if one.names.fit and _is_the_same(one, answer):
         return answer
     try:
         looked = look(one.model, one.args, one.kwargs)
-    except ValueError:
-        raise
     except Exception as error:  # whatever a forward raises on the inputs of another model
-        first = (str(error).strip().splitlines() or [""])[0]
         answer.formula.append(
-            f"this model does not run with the inputs that {one.where} was saved with "
-            f"({type(error).__name__}: {first[:160]}); it was saved as {one.saved.formula}"
+            f"this model cannot be read with the inputs that {one.where} was saved with "
+            f"({_first_line(error)}); it was saved as {one.saved.formula}"
         )
         _of_names(one, answer, ())
         return answer
@@ -225,7 +222,7 @@ def _of_behaviour(one: Asked, looked: Looked, answer: Answer) -> None:
     try:
         here, program = _with_given(one, looked.ends)
     except Exception as error:
-        raise WeightsError(f"{one.where}: the model's forward raises with its weights ({error})") from error
+        raise WeightsError(f"{one.where}: the forward raises with its weights ({_first_line(error)})") from error
     if here is None:
         answer.notes.append("a model without values computes none to compare")
         return
@@ -244,6 +241,11 @@ def _of_behaviour(one: Asked, looked: Looked, answer: Answer) -> None:
         answer.behaviour.append(f"It does not compute what was saved, at {listed(found)}{why}")
     elif names and not moved:
         answer.behaviour.append(f"{_count(names)} not what they were when it was saved: {listed(names)}")
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[0][:160]}"
 
 
 def _count(names: Sequence[str]) -> str:

@@ -32,8 +32,9 @@ def load(
 ) -> Loaded:
     """Load a checkpoint into a model that has the formula it was saved with, and does what was saved.
 
-    The checkpoint's own input runs through the model with the checkpoint's weights before any of them is copied; a
-    refusal leaves the model as it was.
+    All is asked before any tensor is copied, so a refusal leaves the model as it was. Where the model runs the same
+    operators as the one that was saved, seen on shapes alone, and the tensors are those that were saved, that is
+    enough; else it is read, and the checkpoint's input runs through it with the checkpoint's weights where they lie.
 
     Args:
         model: as for `save`; meta tensors get their values here.

@@ -6,6 +6,7 @@ apart. So an entry is brought to the same form: at the layer's own depth, with b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Set
 from dataclasses import replace
 from fractions import Fraction
@@ -70,7 +71,12 @@ def as_read(formula: Formula, depth: Mapping[str, int]) -> str:
     Raises:
         ValueError: a number in it has no value at this depth.
     """
-    return str(Formula(_at(formula, depth)))
+    text = str(Formula(_at(formula, depth)))
+    return str(Formula(_NUMBERED.sub("gain", text)))
+
+
+_NUMBERED = re.compile(r"\b\d+(?:\.\d+)?\*gain\b(?!\()")
+"""A number times a learned factor, which is a learned factor."""
 
 
 def _at(formula: Formula, depth: Mapping[str, int], called: Calling = ()) -> str:

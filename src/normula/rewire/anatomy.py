@@ -155,7 +155,7 @@ def _check_shared(graph: Graph, stacks: Sequence[Stack]) -> None:
                         f"Layers {owners[name]} and {layer.number} share {name}; a module that several layers share "
                         "cannot be given a placement of its own in each."
                     )
-        ran = [call.path for call in graph.program.calls]
+        ran = [call.path for call in graph.program.calls[1:]]  # the first is the model, which is called once more
         for path in scopes:
             layers = [layer.number for layer in stack.layers if layer.path == path]
             if len(layers) > 1 and ran.count(path) > 1:
