@@ -73,7 +73,14 @@ class Open(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            nn.ModuleList((nn.LayerNorm(D), Attention(), nn.LayerNorm(D), nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.Linear(D, D))))
+            nn.ModuleList(
+                (
+                    nn.LayerNorm(D),
+                    Attention(),
+                    nn.LayerNorm(D),
+                    nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.Linear(D, D)),
+                )
+            )
             for _ in range(2)
         )
         self.last = nn.LayerNorm(D)

@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="print the plan and change nothing; no weights are needed")
     add("--accept-inexact", action="store_true", help="also where the new model computes something else")
     add("--reinit", metavar="RULE", help="draw all weights anew, for training from scratch: xavier, normal, paper ...")
-    add("--seed", type=whole(0), default=0, metavar="N", help="of --reinit; default 0")
+    add("--seed", type=whole(0), metavar="N", help="of --reinit; default 0")
     add("--out", metavar="FILE", help="write the new weights, with their formula, to a .safetensors file or a folder")
     json_option(parser)
 
@@ -60,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--untie belongs to --fold, --unfold and --centre")
     if options.dry_run and (options.out or options.reinit or options.accept_inexact):
         raise ValueError("--dry-run changes nothing; --out, --reinit and --accept-inexact belong to a run without it")
+    if options.seed is not None and not options.reinit:
+        raise ValueError("--seed is that of the weights that --reinit draws; give --reinit too")
     source = source_of(options.model, options.input)
     example = _example(source)
     if options.dry_run:
@@ -118,7 +120,7 @@ def _rewired(source: Any, example: Any, options: argparse.Namespace) -> Any:
         example=example,
         accept_inexact=options.accept_inexact,
         reinit=options.reinit,
-        seed=options.seed,
+        seed=options.seed or 0,
     )
     if options.out:
         _save(new, options.out, example)

@@ -110,6 +110,7 @@ class NewNorm:
         width: features of one token.
         eps: what keeps its divisor from being 0.
         like: the module of a norm of the model that it is made like; empty where it has none of the kind.
+        axes: of its input, from the last, that its statistics are over.
         start: of its gain.
         copied: whether it has the values of `like`, not gain 1 and bias 0.
     """
@@ -119,6 +120,7 @@ class NewNorm:
     width: int
     eps: float
     like: str = ""
+    axes: tuple[int, ...] = (-1,)
     start: float = 1.0
     copied: bool = False
 
@@ -190,7 +192,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NormAt:
-    """A norm after the rewiring: path of its module, site, kind, epsilon as it is in the module, where it comes from."""
+    """A norm after the rewiring: the path of its module, its site, kind and epsilon, its layer, where it comes from."""
 
     path: str
     site: str

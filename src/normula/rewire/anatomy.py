@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-
 from normula.read.chain import Event
-from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, Total, parts, walk
+from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, parts, walk
 from normula.read.found import ReadChain, ReadLayer
 from normula.read.graph import Graph
 from normula.read.inner import inner_norms
@@ -28,8 +27,7 @@ class Norm:
         parameters: their names.
         site: in the layer; `embed`, `final`.
         kind: such as `LayerNorm`.
-        eps, width: of its statistics.
-        is_last: whether these are over the last axis.
+        eps, width, axes: of its statistics, the axes from the last.
         stays: whether what it makes is the stream, rather than what a sublayer reads or has made.
     """
 
@@ -39,7 +37,7 @@ class Norm:
     kind: str
     eps: float
     width: int
-    is_last: bool
+    axes: tuple[int, ...]
     stays: bool
 
 
@@ -130,7 +128,8 @@ def anatomy(graph: Graph, found: Sequence[ReadChain]) -> tuple[Stack, ...]:
 def _check(one: ReadChain) -> None:
     if one.begins:
         raise RewireError(
-            f"{one.layers[0].layer.path or 'This model'} has {len(one.begins) + 1} streams; models with one are rewired."
+            f"{one.layers[0].layer.path or 'This model'} has {len(one.begins) + 1} streams; only models with one are "
+            "rewired."
         )
     for number, layer in enumerate(one.layers, start=1):
         if layer.text == UNKNOWN:
@@ -200,7 +199,7 @@ def _norm(graph: Graph, node: int, site: str, stays: bool) -> Norm:
         kind=NAMES.get(name, name),
         eps=float(graph[node].attrs["eps"]),
         width=width,
-        is_last=tuple(axes) == (-1,),
+        axes=tuple(axes),
         stays=stays,
     )
 

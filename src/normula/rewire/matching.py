@@ -12,6 +12,8 @@ from normula.rewire.wanted import Wanted, site
 
 Origin = Literal["kept", "moved", "copied", "new"]
 
+NEW: Origin = "new"
+
 KINDS = {
     "layernorm": ("LayerNorm",),
     "rmsnorm": ("RMSNorm",),
@@ -61,16 +63,16 @@ def matched(wanted: Wanted) -> tuple[Placed, ...]:
             found[where] = ("copied", source)
     result = []
     for place, call, where in calls:
-        origin, norm_or_none = found.get(where, ("new", None))
+        origin, source = found.get(where, (NEW, None))
         start = 1.0 if call.start is None else number(call.start, dict(wanted.steps[place].symbols))
-        result.append(Placed(place, call.index, call.word, where, origin, norm_or_none, start))
+        result.append(Placed(place, call.index, call.word, where, origin, source, start))
     return tuple(result)
 
 
 def _shared(every: tuple[Norm, ...], distinct: tuple[Norm, ...], site: str) -> Norm | None:
     """The norm that stood at a site and at another one too: with parameters used twice, or read by two sublayers."""
     for one in every:
-        if one.site == site and one not in distinct:
+        if _same_sublayer(one.site, site) and one not in distinct:
             return one
         if site.endswith(".norm_in") and one.site == "norm_in":
             return one

@@ -73,7 +73,12 @@ def draw(drawn: Drawn, placement: Placement, stack: Stack, sides: Mapping[str, i
     for norm in (*stack.embed, *(norm for layer in stack.layers for norm in layer.norms), *stack.final):
         if norm.parameters:
             drawn.bare[norm.path] = NewNorm(
-                path=norm.path, kind=_kind("norm", norm, stack), width=norm.width, eps=norm.eps, like=norm.path
+                path=norm.path,
+                kind=_kind("norm", norm, stack),
+                width=norm.width,
+                eps=norm.eps,
+                like=norm.path,
+                axes=norm.axes,
             )
     changed = [one for one in layers if one.text != one.layer.text or _lacking(one)]
     scopes: dict[str, list[Wanted]] = {}
@@ -100,12 +105,9 @@ def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> 
         places = _places(drawn, path, one, len(layers) > 1, stack)
         first = len(branches)
         for step, (written, numbers) in enumerate(zip(one.steps, one.numbers, strict=True)):
-            line.layer(
-                written.formula,
-                written.symbols,
-                lambda index, step=step, places=places: places.get((step, index), ""),
-                {index: first + place for index, place in numbers.items()},
-            )
+            own = {index: where for (at, index), where in places.items() if at == step}
+            runs = {index: first + place for index, place in numbers.items()}
+            line.layer(written.formula, written.symbols, own, runs)
         inner = _inner(drawn, path, one, len(layers) > 1, stack)
         for place, sublayer in enumerate(one.layer.sublayers):
             watched = _below(sublayer.path, path) if sublayer.beside else ""
@@ -169,6 +171,7 @@ def _places(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -
             width=like.width if like else _width(one),
             eps=_eps(placed.word, like),
             like=like.path if like else "",
+            axes=like.axes if like else (-1,),
             start=placed.start,
             copied=placed.origin == "copied",
         )
@@ -245,7 +248,9 @@ def _gain(drawn: Drawn, path: str, prefix: str, one: Wanted, step: Step, gain: G
     start = 1.0 if gain.start is None else number(gain.start, dict(step.symbols))
     new = NewGain(path=f"{path}.{name}".lstrip("."), width=_width(one) if gain.channel else 0, start=start)
     drawn.gains.append(new)
-    drawn.changes.append(Change(where=one.layer.path, site=where, change=f"+ {new.path}, a gain that starts at {start:g}"))
+    drawn.changes.append(
+        Change(where=one.layer.path, site=where, change=f"+ {new.path}, a gain that starts at {start:g}")
+    )
     return name
 
 
@@ -319,6 +324,7 @@ def _added(drawn: Drawn, call: Call, stack: Stack, path: str, name: str, side: s
         width=like.width if like else stack.layers[-1].size[-1],
         eps=_eps(call.word, like),
         like=like.path if like else "",
+        axes=like.axes if like else (-1,),
     )
     drawn.norms.append(new)
     drawn.changes.append(Change(where=side, site=where, change=f"+ {new.path}, gain 1, bias 0"))

@@ -91,7 +91,7 @@ def planned(model: Understood, placement: Placement) -> Planned:
             added=Parameters(names=tuple(added), count=sum(added.values())),
             removed=Parameters(names=tuple(removed), count=sum(removed.values())),
             unused=Parameters(names=tuple(drawn.unused)),
-            notes=tuple(drawn.notes),
+            notes=(*dict.fromkeys(drawn.notes), *(f"{path} is called by nothing; it stays" for path in model.uncalled)),
             operation=operation,
         ),
         placement,

@@ -75,7 +75,10 @@ def rewired(
     there = room("torch").rewire
     operation = found.plan.operation
     starts = None if reinit is None else initials(model, reinit, found.placement)
-    new = there.operated(model.model, operation)
+    try:
+        new = there.operated(model.model, operation)
+    except ValueError as error:
+        raise RewireError(f"{found.placement.name} needs norms that cannot be made: {error}.") from error
     reading = prove(new, model, found.placement, found.layers)
     plan = replace(found.plan, proof=reading.stages[0].proof)
     if starts is not None:
@@ -97,6 +100,6 @@ def _inexact(plan: Plan) -> str:
     return (
         f"{plan.to} is not equivalent to what this model computes{only}: on the example its outputs change by "
         f"{plan.difference:.2g} of their size, and weights that were trained under the old formula do not fit the new "
-        "one. Pass accept_inexact=True (--accept-inexact) to have it all the same, or reinit='xavier' (--reinit xavier) "
-        "to train it from the start."
+        "one. Pass accept_inexact=True (--accept-inexact) to have it all the same, or reinit='xavier' "
+        "(--reinit xavier) to train it from the start."
     )

@@ -68,8 +68,8 @@ def _roles(graph: Graph, found: Sequence[ReadChain]) -> list[tuple[str, Role, bo
             continue
         node = graph[number]
         if node.kind == "lookup" and len(names := graph.parameters(node.inputs[0])) == 1:
-            kind = "token_embedding" if graph.given[node.inputs[1]] else "position_embedding"
-            result.append((names[0], Role(kind=kind), False))
+            is_token = graph.given[node.inputs[1]]
+            result.append((names[0], Role(kind="token_embedding" if is_token else "position_embedding"), False))
         if node.kind != "matmul" or not graph.is_product(number) or len(node.inputs) < 2:
             continue
         names = graph.parameters(node.inputs[1])

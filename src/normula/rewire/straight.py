@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from normula.formula import Formula
@@ -73,7 +73,7 @@ class Line:
         self,
         formula: Formula,
         symbols: Mapping[str, float],
-        place: Callable[[int], str],
+        places: Mapping[int, str],
         numbers: Mapping[int, int],
     ) -> None:
         """Write one more layer.
@@ -81,7 +81,7 @@ class Line:
         Args:
             formula: of a layer, with named sublayers.
             symbols: depths.
-            place: where each norm and gain lives, by its index.
+            places: where each norm and gain lives, by its index.
             numbers: for the index of each sublayer, its number in the order in which the model runs them.
         """
         ran: list[int] = []
@@ -90,14 +90,14 @@ class Line:
             if what.word == "stop":
                 return self.write("stop", value)
             if what.word not in SUBLAYERS:
-                return self.write("norm", value, place=place(what.index))
+                return self.write("norm", value, place=places[what.index])
             number = numbers[what.index]
             self.entries[number] = value.name
             ran.append(number)
             return Value(self, f"f{number}")
 
         def gain(what: Gain) -> Value:
-            return self.write("gain", place=place(what.index))
+            return self.write("gain", place=places[what.index])
 
         functions = {word: lambda value, word=word: self.write(word, value) for word in FUNCTIONS}
         runner = Runner(symbols, call, gain, functions)

@@ -24,6 +24,7 @@ class Understood:
         arguments: for the path of each module that runs layers, the argument that its stream comes in.
         slots: places for a closing norm that are empty, by the path of a stack's last layer.
         real: whether it holds values.
+        uncalled: paths of norms that nothing calls.
         graph, found: what it was read from.
     """
 
@@ -34,6 +35,7 @@ class Understood:
     arguments: Mapping[str, tuple[str, int]]
     slots: Mapping[str, str]
     real: bool
+    uncalled: tuple[str, ...]
     graph: Graph
     found: tuple[ReadChain, ...]
 
@@ -78,6 +80,7 @@ def understood(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Un
         arguments=there.rewire.arguments(model, shapes, args, kwargs),
         slots=there.rewire.slots(model, [stack.layers[-1].path for stack in stacks]),
         real=program.real,
+        uncalled=program.uncalled,
         graph=graph,
         found=tuple(found),
     )

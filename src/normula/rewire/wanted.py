@@ -86,8 +86,8 @@ def wanted(placement: Placement, stack: Stack, sides: Mapping[str, int]) -> tupl
         formula = placement.formula_at(layer.number, len(stack.layers))
         if missing := sorted({"Ld", "Le"} & formula.symbols - sides.keys()):
             raise UnfitError(
-                f"{placement.name} has {' and '.join(missing)}, depths of the two sides of an encoder-decoder, and this "
-                "model is none."
+                f"{placement.name} has {' and '.join(missing)}, depths of the two sides of an encoder-decoder, "
+                "and this model is none."
             )
         symbols = {**sides, "l": layer.number, "L": len(stack.layers), "S": total}
         whole = formula.layer(layer.words) if formula.is_step else _with_words(placement, formula, layer)

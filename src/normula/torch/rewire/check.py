@@ -41,6 +41,6 @@ def check(model: Any) -> None:
 
 def _quantised(name: str, kind: str, dtype: str = "") -> str:
     return (
-        f"{name} is quantised ({kind}{f' of {dtype}' if dtype else ''}); the norms around it were fitted to its rounding. "
+        f"{name} is quantised ({kind}{f' of {dtype}' if dtype else ''}), to a rounding that fits one placement. "
         "Rewire the model in floating point, then quantise it."
     )

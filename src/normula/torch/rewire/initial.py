@@ -45,8 +45,8 @@ def reinitialise(model: nn.Module, initials: Sequence[Initial], norms: Sequence[
             told.add(id(parameter))
         for norm in norms:
             made = fresh(norm, model) if norm.path and norm.path in dict(model.named_modules()) else None
-            for name, value in made.named_parameters() if made is not None else ():
+            for name, start in made.named_parameters() if made is not None else ():
                 parameter = held[f"{norm.path}.{name}"]
-                parameter.copy_(value)
+                parameter.copy_(start)
                 told.add(id(parameter))
     return tuple(name for name, one in model.named_parameters() if id(one) not in told)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from normula.record.rewiring import NewGain, Operation, Script
+from normula.torch.capture import placed
 from normula.torch.norms import norm as own_norm
 from normula.torch.rewire.fresh import fresh
-from normula.torch.rewire.swapped import Absent, swap
+from normula.torch.rewire.swapped import Absent, depth, swap
 
 
 def operated(model: nn.Module, operation: Operation) -> nn.Module:
@@ -37,7 +38,7 @@ def operated(model: nn.Module, operation: Operation) -> nn.Module:
     for script in operation.scripts:
         _step(new, script)
     for name in operation.unused:
-        new.get_parameter(name).requires_grad_(requires_grad=False)
+        new.get_parameter(name).requires_grad_(False)
     _without_fast_path(new, operation)
     return new
 
@@ -76,8 +77,8 @@ def arguments(
 
         hooks.append(module.register_forward_pre_hook(look, with_kwargs=True))
     try:
-        with torch.no_grad(), _slowly():
-            model(*args, **kwargs)
+        with torch.no_grad(), _Modules():
+            model(*placed(model, tuple(args)), **placed(model, dict(kwargs)))
     finally:
         for hook in hooks:
             hook.remove()
@@ -96,7 +97,7 @@ def slots(model: nn.Module, paths: Sequence[str]) -> dict[str, str]:
     return found
 
 
-class _slowly:
+class _Modules:
     """Inside, PyTorch's encoder layers run as modules."""
 
     def __enter__(self) -> None:
@@ -118,11 +119,12 @@ def _argument(
     given = [(names[place] if place < len(names) else "", place, one) for place, one in enumerate(args)]
     given += [(name, names.index(name) if name in names else len(names), one) for name, one in kwargs.items()]
     sizes, widths = [math.prod(shape) for shape in shapes], [shape[-1] for shape in shapes if shape]
-    for fits in (
+    tests: tuple[Callable[[Tensor], bool], ...] = (
         lambda one: tuple(one.shape) in shapes,
         lambda one: one.numel() in sizes,
         lambda one: one.dim() > 1 and one.shape[-1] in widths,
-    ):
+    )
+    for fits in tests:
         for name, place, one in given:
             if isinstance(one, Tensor) and one.is_floating_point() and fits(one):
                 return name, place
@@ -148,20 +150,18 @@ def _let_pass(model: nn.Module, path: str, stays: bool, *, removed: bool) -> Non
         return
     module = model.get_submodule(path)
     passes = dict(getattr(module, "_passes", {}))
-    module._passes = {**passes, len(passes): stays}
-    swap(module, "passing")
+    swap(module, "passing", _passes={**passes, len(passes): stays})
 
 
 def _step(model: nn.Module, script: Script) -> None:
     """Give a module's layers their formulas, and watch the sublayers that run beside one another."""
     module = model.get_submodule(script.path)
-    module._scripts = (*getattr(module, "_scripts", ()), script)
-    swap(module, "stepping")
+    swap(module, "stepping", _scripts=(*getattr(module, "_scripts", ()), script))
     for place, branch in enumerate(script.branches):
         if branch.path:
             sublayer = module.get_submodule(branch.path)
-            sublayer._place = place
-            swap(sublayer, "watched")
+            if not depth(type(sublayer), "watched"):
+                swap(sublayer, "watched", _place=place)
 
 
 def _without_fast_path(model: nn.Module, operation: Operation) -> None:

@@ -235,7 +235,7 @@ class Stepping(TorchFunctionMode):
         return self.script.scaled and stream is not None and bool(numbers)
 
     def _is_gain(self, tensor: Tensor) -> bool:
-        return any(tensor is one for one in self.gains)
+        return any(tensor is one or tensor._base is one for one in self.gains)
 
     def _sum(self, name: str, first: Seen | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
         """The next value of the stream, where a sum is one with a sublayer's output; None where it is another one."""
@@ -267,7 +267,11 @@ class Stepping(TorchFunctionMode):
         """A sublayer's output is there: what the stream is now."""
         branch = self.script.branches[self.place]
         if stream.layout:
-            self.values = {name: _apply(stream.layout, value) for name, value in self.values.items()}
+            shape = self.values[self.current].shape
+            self.values = {
+                name: _apply(stream.layout, value) if value.shape == shape else value
+                for name, value in self.values.items()
+            }
             self.seen = []
         factor /= branch.factor
         self.values[f"f{self.place}"] = output if factor == 1.0 else output * factor
@@ -318,14 +322,21 @@ class Stepping(TorchFunctionMode):
     # ---- sublayers that are caught at their modules
 
     def _caught(self, tensor: Tensor, *, place: int, is_output: bool) -> Tensor:
-        if not is_output:
-            if self._find(tensor) is None:
-                return tensor
-            before, self.place = self.place, place
-            result = self._entry(tensor)
-            self.place = before
-            self.running, self.products = self.script.branches[place], 0
-            return _alias(result)
+        """A tensor at the door of a sublayer's module; a mode outside of this one sees it as well."""
+        if place < len(self.script.branches) and self.script.branches[place].path:
+            tensor = self._caught_output(tensor, place) if is_output else self._caught_input(tensor, place)
+        return caught(tensor, place=place, is_output=is_output)
+
+    def _caught_input(self, tensor: Tensor, place: int) -> Tensor:
+        if self._find(tensor) is None:
+            return tensor
+        before, self.place = self.place, place
+        result = self._entry(tensor)
+        self.place = before
+        self.running, self.products = self.script.branches[place], 0
+        return _alias(result)
+
+    def _caught_output(self, tensor: Tensor, place: int) -> Tensor:
         factor = self.script.branches[place].factor
         self.values[f"f{place}"] = tensor if factor == 1.0 else tensor / factor
         self.place = max(self.place, place + 1)
@@ -438,8 +449,8 @@ class Stepping(TorchFunctionMode):
 
     def _other_path(self, what: str) -> RuntimeError:
         return RuntimeError(
-            f"{type(self.module).__name__} at {self.script.path or 'the top'} was rewired by one forward pass, and this "
-            f"one takes another path: {what}. Rewire the model with an example that takes the path that is wanted."
+            f"{type(self.module).__name__} at {self.script.path or 'the top'} was rewired by one forward pass, and "
+            f"this one takes another path: {what}. Rewire the model with an example that takes the path that is wanted."
         )
 
     # ---- tensors
@@ -471,7 +482,7 @@ class Inside(TorchFunctionMode):
 
 def _data(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
     """The places of the two factors of a product, where both flow: neither is a parameter."""
-    given = {**dict(enumerate(args)), **kwargs}
+    given: dict[Any, Any] = {**dict(enumerate(args)), **kwargs}
     places = [place for place, one in given.items() if isinstance(one, Tensor) and one.dim() > 2]
     if len(places) < 2 or any(isinstance(given[place], nn.Parameter) for place in places[-2:]):
         return None

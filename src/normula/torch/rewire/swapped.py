@@ -6,7 +6,7 @@ A rewired model may be rewired again: then a class is replaced once more, and it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache, wraps
+from functools import cache, wraps
 from typing import Any, Final
 
 from torch import Tensor, nn
@@ -15,9 +15,12 @@ from normula.torch.rewire.signals import caught, passed
 from normula.torch.rewire.stepping import around, stepped
 
 
-def swap(module: nn.Module, how: str) -> None:
-    """Replace the class of a module."""
-    module.__class__ = swapped(how, type(module))
+def swap(module: nn.Module, how: str, **fields: Any) -> None:
+    """Replace the class of a module, and give it what the new class reads."""
+    kind: Any = type(module)
+    module.__class__ = swapped(how, kind)
+    for name, value in fields.items():
+        setattr(module, name, value)
 
 
 def unswapped(module: nn.Module) -> nn.Module:
@@ -29,8 +32,8 @@ def unswapped(module: nn.Module) -> nn.Module:
     return module
 
 
-@lru_cache(maxsize=None)
-def swapped(how: str, base: type[nn.Module]) -> type[nn.Module]:
+@cache
+def swapped(how: str, base: Any) -> Any:
     """The class that is made of another one: `passing`, `stepping` or `watched`."""
     fields = {
         "__module__": base.__module__,
@@ -130,7 +133,8 @@ def _reduced(self: Any, protocol: Any) -> tuple[Any, ...]:
     return _made, (kind, tuple(reversed(hows))), self.__getstate__()
 
 
-def _made(kind: type[nn.Module], hows: tuple[str, ...]) -> nn.Module:
+def _made(kind: Any, hows: tuple[str, ...]) -> nn.Module:
     for how in hows:
         kind = swapped(how, kind)
-    return kind.__new__(kind)
+    made: nn.Module = kind.__new__(kind)
+    return made
