@@ -9,7 +9,20 @@ import normula as nm
 
 PUBLIC = {
     *("Formula", "FormulaError", "Placement", "Spec"),
-    *("advise", "build", "claims", "compare", "explain", "flow", "guard", "placement", "placements", "race", "read", "rewire"),
+    *(
+        "advise",
+        "build",
+        "claims",
+        "compare",
+        "explain",
+        "flow",
+        "guard",
+        "placement",
+        "placements",
+        "race",
+        "read",
+        "rewire",
+    ),
 }
 
 
