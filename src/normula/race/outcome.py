@@ -19,10 +19,11 @@ SPIKE_WINDOW = 20
 
 
 def outcome(curve: Sequence[float], loss: float, stuck_loss: float) -> Outcome:
-    """Diverged: a loss is not finite; or it ends above both its start and the loss of symbol frequencies; or it had
-    learnt, and has lost more than half of that, and twice MARGIN, for good.
+    """Learned, stuck or diverged.
 
-    Stuck: it ends no more than MARGIN below the loss of symbol frequencies. Learned: all else.
+    Diverged: a loss is not finite; or it ends above both its start and the loss of symbol frequencies; or it had
+    learnt, and has lost more than half of that, and twice MARGIN, for good. Stuck: it ends no more than MARGIN below
+    the loss of symbol frequencies. Learned: all else.
     """
     if not math.isfinite(loss) or not all(math.isfinite(value) for value in curve):
         return "diverged"
