@@ -138,3 +138,29 @@ SIZES: dict[str, dict[str, Any]] = {
     "BloomModel": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
     "FalconModel": {**_USUAL, "bias": True, "alibi": False, "new_decoder_architecture": False},
 }
+
+
+class Whole(nn.Module):
+    """A language model in one forward: its stream begins inside, from ids, and its layers are no modules."""
+
+    def __init__(self, *, post: bool = False) -> None:
+        super().__init__()
+        self.post = post
+        self.table, self.positions = nn.Embedding(20, D), nn.Embedding(8, D)
+        self.first, self.second = (nn.ModuleList(nn.LayerNorm(D) for _ in range(2)) for _ in range(2))
+        self.attention = nn.ModuleList(Attention() for _ in range(2))
+        self.mlp = nn.ModuleList(nn.Sequential(nn.Linear(D, D), nn.GELU(), nn.Linear(D, D)) for _ in range(2))
+        self.start, self.last, self.head = nn.LayerNorm(D), nn.LayerNorm(D), nn.Linear(D, 20)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        x = self.table(ids) + self.positions(torch.arange(ids.shape[1]))
+        if self.post:
+            x = self.start(x)
+            for first, attention, second, mlp in zip(self.first, self.attention, self.second, self.mlp, strict=True):
+                x = first(x + attention(x))
+                x = second(x + mlp(x))
+            return self.head(x)
+        for first, attention, second, mlp in zip(self.first, self.attention, self.second, self.mlp, strict=True):
+            x = x + attention(first(x))
+            x = x + mlp(second(x))
+        return self.head(self.last(x))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import normula as nm
 from normula.formula import Formula, Placement
-from tests.rewire.models import Block, encoder, stack, transformer
+from tests.rewire.models import Block, Open, Whole, encoder, perturbed, stack, transformer
 
 Layer = Callable[[Any, Tensor], Tensor]
 
@@ -191,8 +191,6 @@ def test_the_model_itself_stays_as_it_was() -> None:
 
 
 def test_layers_that_are_no_modules_of_their_own() -> None:
-    from tests.rewire.models import Open, perturbed
-
     torch.manual_seed(0)
     model, x = perturbed(Open()).double(), torch.randn(2, 5, 16).double()
     new = nm.rewire(model, "post", example=(x,), accept_inexact=True)
@@ -236,3 +234,42 @@ def test_the_block_of_the_tests_is_what_it_says() -> None:
         model, (x,) = stack(how, double=True)
         assert isinstance(model.layers[0], Block)
         assert torch.allclose(model.layers[0](x), layer(model.layers[0], x), atol=1e-12)
+
+
+@pytest.mark.parametrize("is_post", [False, True])
+@pytest.mark.parametrize("to", ["pre", "post"])
+def test_a_model_whose_layers_and_stream_are_in_one_forward(is_post: bool, to: str) -> None:
+    torch.manual_seed(0)
+    model, ids = perturbed(Whole(post=is_post)).double(), torch.randint(0, 20, (2, 5))
+    placement = nm.placement(to)
+    wanted = Placement(
+        name="w", formula=placement.formula, final=placement.final, embed=Formula("norm(x)" if is_post else "x")
+    )
+    new = nm.rewire(model, wanted, example=(ids,), accept_inexact=True)
+    x = model.table(ids) + model.positions(torch.arange(5))
+    x = normed(model.start, x) if is_post else x
+    for first, attention, second, mlp in zip(model.first, model.attention, model.second, model.mlp, strict=True):
+        if to == "post":
+            x = normed(first, x + attention(x))
+            x = normed(second, x + mlp(x))
+        else:
+            x = x + attention(normed(first, x))
+            x = x + mlp(normed(second, x))
+    if to == "pre":
+        x = normed(nn.LayerNorm(16).double() if is_post else model.last, x)
+    assert torch.allclose(new(ids), model.head(x), atol=1e-11, rtol=0)
+
+
+def test_an_embedding_norm_comes_and_goes() -> None:
+    torch.manual_seed(0)
+    for model, example in (
+        (perturbed(Whole()), (torch.randint(0, 20, (2, 5)),)),
+        stack("pre"),
+    ):
+        with_norm = Placement(
+            name="w", formula=Formula("x + f(norm(x))"), embed=Formula("norm(x)"), final=Formula("norm(x)")
+        )
+        new = nm.rewire(model, with_norm, example=example, accept_inexact=True)
+        assert nm.read(new, *example).embed_norm
+        back = nm.rewire(new, "pre", example=example, accept_inexact=True)
+        assert torch.allclose(back(*example), model(*example), atol=1e-6)

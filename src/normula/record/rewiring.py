@@ -87,11 +87,17 @@ class Script:
         scaled: whether the model's own code multiplies the stream by numbers.
         gains: parameters that the model's own code multiplies the stream or a branch by, below the module.
         embed, closing: norms of the stream before and after this module, below it; empty for none.
-        argument: of the module's forward, that the stream comes in: its name and its place.
+        argument: of the module's forward, that the stream comes in: its name and its place, which is -1 where the
+            stream begins inside.
+        begins: then, the norm whose output it begins as, below the module; empty where it is what the first norm of the
+            layers is given.
+        holds_ends: whether `embed` and `closing` stand inside this module's forward: it runs all layers.
     """
 
     path: str
     argument: tuple[str, int] = ("", 0)
+    begins: str = ""
+    holds_ends: bool = False
     code: tuple[Instruction, ...] = ()
     branches: tuple[Branch, ...] = ()
     scaled: bool = False

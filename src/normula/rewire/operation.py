@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from normula.formula import Formula, Placement
 from normula.formula.run import number
 from normula.formula.tree import Call, Gain
 from normula.formula.words import NORMS, STREAM
-from normula.record.rewiring import Branch, Change, InnerNorm, NewGain, NewNorm, NormAt, Operation, Script
+from normula.record.rewiring import Branch, Change, InnerNorm, Instruction, NewGain, NewNorm, NormAt, Operation, Script
 from normula.rewire.anatomy import Anatomy, Norm, Stack
 from normula.rewire.errors import RewireError
 from normula.rewire.matching import KINDS, Placed, matched
@@ -84,8 +84,10 @@ def draw(drawn: Drawn, placement: Placement, stack: Stack, sides: Mapping[str, i
     scopes: dict[str, list[Wanted]] = {}
     for one in layers:
         scopes.setdefault(one.layer.path, []).append(one)
+    if not stack.follows and _only_norm(placement.embed) is None:
+        _drop(drawn, stack.embed, "before the first layer")
     for path, members in scopes.items():
-        if any(one in changed for one in members):
+        if any(one in changed for one in members) or _ends_inside(placement, stack, members):
             _script(drawn, path, members, stack)
     for norm in (*stack.embed, *stack.final):
         drawn.ends[norm.path] = NormAt(
@@ -94,6 +96,13 @@ def draw(drawn: Drawn, placement: Placement, stack: Stack, sides: Mapping[str, i
     _embed(drawn, placement.embed, stack)
     _final(drawn, placement.final, stack)
     return layers
+
+
+def _ends_inside(placement: Placement, stack: Stack, members: Sequence[Wanted]) -> bool:
+    """Whether a norm is wanted before or after the layers that only the module can put there that runs them all."""
+    embed = _only_norm(placement.embed) is not None and not stack.embed and not stack.follows
+    final = _only_norm(placement.final) is not None and not stack.final and not stack.is_followed
+    return len(members) > 1 and (embed or final)
 
 
 def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> None:
@@ -126,16 +135,34 @@ def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> 
         gains += [_below(name, path) for name in one.layer.gains]
         for norm in one.layer.norms:
             drawn.passing[norm.path] = norm.stays
-    if path not in drawn.argument:
-        raise RewireError(f"No argument of {path or 'the model'} is the stream; its layers cannot be given another.")
     drawn.scripts[path] = Script(
         path=path,
-        argument=drawn.argument[path],
+        argument=drawn.argument.get(path, ("", -1)),
+        begins=_begins(drawn, path, layers, stack),
+        holds_ends=len(layers) > 1,
         code=tuple(line.code),
         branches=tuple(branches),
         scaled=any(one.layer.scaled for one in layers),
         gains=tuple(gains),
     )
+
+
+def _begins(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> str:
+    """The norm whose output a stream begins as that is no argument of the module; empty for another beginning.
+
+    Raises:
+        RewireError: nothing says where it begins.
+    """
+    if path in drawn.argument:
+        return ""
+    if stack.embed and stack.embed[-1].path not in drawn.passing:
+        return _below(stack.embed[-1].path, path)
+    if not (stack.embed or (layers[0].layer.norms and layers[0].layer.norms[0].site.endswith("norm_in"))):
+        raise RewireError(
+            f"The stream of {path or 'the model'} is no argument of its forward, and no norm stands where it begins; "
+            "put the layers into a module whose forward is given the stream."
+        )
+    return ""
 
 
 def _eps(word: str, like: Norm | None) -> float:
@@ -289,9 +316,7 @@ def _embed(drawn: Drawn, wanted: Formula, stack: Stack) -> None:
     if stack.follows:
         return
     call = _only_norm(wanted)
-    if call is None:
-        _drop(drawn, stack.embed, "before the first layer")
-    elif not stack.embed:
+    if call is not None and not stack.embed:
         first = stack.layers[0]
         name = _added(drawn, call, stack, first.path, "embed_norm", "before the first layer", "embed")
         _surround(drawn, first.path, embed=name)
@@ -335,16 +360,12 @@ def _added(drawn: Drawn, call: Call, stack: Stack, path: str, name: str, side: s
 
 def _surround(drawn: Drawn, path: str, embed: str = "", closing: str = "") -> None:
     old = drawn.scripts.get(path) or Script(path=path, argument=drawn.argument.get(path, ("", 0)))
-    drawn.scripts[path] = Script(
-        path=path,
-        argument=old.argument,
-        code=old.code,
-        branches=old.branches,
-        scaled=old.scaled,
-        gains=old.gains,
-        embed=embed or old.embed,
-        closing=closing or old.closing,
-    )
+    new = replace(old, embed=embed or old.embed, closing=closing or old.closing)
+    if closing and old.holds_ends:  # after the last sublayer, in what the module computes
+        last = old.branches[-1]
+        code = (*old.code, Instruction("norm", "closed", (last.after,), closing))
+        new = replace(new, code=code, branches=(*old.branches[:-1], replace(last, after="closed")))
+    drawn.scripts[path] = new
 
 
 def _drop(drawn: Drawn, norms: Sequence[Norm], where: str) -> None:

@@ -157,6 +157,8 @@ def _step(model: nn.Module, script: Script) -> None:
     """Give a module's layers their formulas, and watch the sublayers that run beside one another."""
     module = model.get_submodule(script.path)
     swap(module, "stepping", _scripts=(*getattr(module, "_scripts", ()), script))
+    if script.begins:
+        swap(module.get_submodule(script.begins), "beginning")
     for place, branch in enumerate(script.branches):
         if branch.path:
             sublayer = module.get_submodule(branch.path)

@@ -19,6 +19,14 @@ def passed(tensor: Tensor, *, stays: bool) -> Tensor:
     return tensor
 
 
+def begun(tensor: Tensor) -> Tensor:
+    """The tensor that a stream begins as, inside of the module whose forward runs the layers."""
+    if has_torch_function_unary(tensor):
+        result: Tensor = handle_torch_function(begun, (tensor,), tensor)
+        return result
+    return tensor
+
+
 def caught(tensor: Tensor, *, place: int, is_output: bool) -> Tensor:
     """A tensor that a sublayer was given, or its output."""
     if has_torch_function_unary(tensor):

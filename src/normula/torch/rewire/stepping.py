@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from normula.record.rewiring import Branch, Instruction, Script
-from normula.torch.rewire.signals import caught, passed
+from normula.torch.rewire.signals import begun, caught, passed
 
 Forward = Callable[..., Any]
 
@@ -87,7 +87,7 @@ def stepped(
     """A module's forward, with its layers' formulas."""
     if not script.code and not script.branches:
         return forward(module, *args, **kwargs)
-    stream = _stream(module, script, args, kwargs)
+    stream = None if script.argument[1] < 0 else _stream(module, script, args, kwargs)
     stepping = Stepping(module, script, level, stream, [one for one in _tensors((args, kwargs)) if one is not stream])
     with stepping:
         result = forward(module, *args, **kwargs)
@@ -97,13 +97,15 @@ def stepped(
 
 def around(module: nn.Module, script: Script, call: Forward, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A call of a module, with the norms that stand before and after it."""
-    if script.embed:
+    if script.embed and not script.holds_ends:
         stream = _stream(module, script, args, kwargs)
         normed = attrgetter(script.embed)(module)(stream)
         args = tuple(normed if one is stream else one for one in args)
         kwargs = {name: normed if one is stream else one for name, one in kwargs.items()}
     result = call(module, *args, **kwargs)
-    return _with_first(result, attrgetter(script.closing)(module)) if script.closing else result
+    if script.closing and not script.holds_ends:
+        return _with_first(result, attrgetter(script.closing)(module))
+    return result
 
 
 def _run_as_it_is(function: Callable[..., Any]) -> None:
@@ -154,23 +156,25 @@ class Stepping(TorchFunctionMode):
         module: whose code runs.
         script: what its layers do.
         level: how often the module was rewired.
-        stream: the tensor that the stream begins as.
+        stream: the tensor that the stream begins as; None where it begins inside.
         foreign: what else the module was given: its sum with the stream is not one with a sublayer's output.
     """
 
     def __init__(
-        self, module: nn.Module, script: Script, level: int, stream: Tensor, foreign: Sequence[Tensor]
+        self, module: nn.Module, script: Script, level: int, stream: Tensor | None, foreign: Sequence[Tensor]
     ) -> None:
         super().__init__()
         self.module, self.script, self.level, self.foreign = module, script, level, foreign
         self.made = {one.out: one for one in script.code}
-        self.values: dict[str, Tensor] = {"x": stream}
+        self.values: dict[str, Tensor] = {}
         self.current = "x"
         self.place = 0
         self._end_sublayer()
-        self.seen: list[Seen] = [Seen(stream)]
+        self.seen: list[Seen] = []
         self.caught: list[Caught] = []
         self.gains: list[Tensor] = [attrgetter(name)(module) for name in script.gains]
+        if stream is not None:
+            self._begin(stream)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -179,6 +183,8 @@ class Stepping(TorchFunctionMode):
         name = getattr(func, "__name__", "")
         if func is passed:
             return self._passed(args[0], **kwargs)
+        if func is begun:
+            return self._begin(args[0])
         if func is caught:
             return self._caught(args[0], **kwargs)
         if name in LOOKS:
@@ -190,8 +196,8 @@ class Stepping(TorchFunctionMode):
             return args[0] if isinstance(args[0], Tensor) and not self._is_gain(args[0]) else args[1]
         if name in SUMS and len(args) > 1 and (total := self._sum(name, first, args, kwargs)) is not None:
             return total
-        if first is not None and name in LAYOUTS | STREAMS:
-            return self._laid_out(first, func, args, kwargs, name in STREAMS)
+        if first is not None and (name in LAYOUTS or name in STREAMS or _is_masking(name, args)):
+            return self._laid_out(first, func, args, kwargs, name not in LAYOUTS)
         if self.caught and args and (one := self._find_caught(args[0])) is not None and name in LAYOUTS | STREAMS:
             return self._output_changed(one, func, args, kwargs)
         return self._read(func, args, kwargs)
@@ -204,7 +210,16 @@ class Stepping(TorchFunctionMode):
 
     # ---- what the module's own code does to the stream
 
+    def _begin(self, stream: Tensor) -> Tensor:
+        """The stream begins; where a norm is wanted there that this module holds, with that."""
+        self.seen.append(Seen(stream))
+        normed = attrgetter(self.script.embed)(self.module) if self.script.embed and self.script.holds_ends else None
+        self.values["x"] = stream if normed is None else normed(stream)
+        return stream
+
     def _passed(self, tensor: Tensor, *, stays: bool) -> Tensor:
+        if "x" not in self.values and not self.script.begins:
+            self._begin(tensor)
         one = self._find(tensor)
         if one is None:
             return tensor
@@ -444,6 +459,8 @@ class Stepping(TorchFunctionMode):
         if self.place < len(self.script.branches):
             raise self._other_path(f"{self.place} of its {len(self.script.branches)} sublayers were found")
         last = self.values.get(self.script.branches[-1].after)
+        if last is not None and self.script.argument[1] < 0:
+            return
         if last is None or not any(self._find(one) is not None for one in _tensors(result)):
             raise self._other_path("it returns something else than its stream")
 
@@ -487,6 +504,12 @@ def _data(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | No
     if len(places) < 2 or any(isinstance(given[place], nn.Parameter) for place in places[-2:]):
         return None
     return places[-2], places[-1]
+
+
+def _is_masking(name: str, args: tuple[Any, ...]) -> bool:
+    """Whether a function multiplies a value by a number for each token that is not learned."""
+    mask = args[1] if name in PRODUCTS and len(args) > 1 else None
+    return isinstance(mask, Tensor) and mask.dim() > 1 and mask.shape[-1] == 1 and not mask.requires_grad
 
 
 def _stream(module: nn.Module, script: Script, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from torch import Tensor, nn
 
-from normula.torch.rewire.signals import caught, passed
+from normula.torch.rewire.signals import begun, caught, passed
 from normula.torch.rewire.stepping import around, stepped
 
 
@@ -34,7 +34,7 @@ def unswapped(module: nn.Module) -> nn.Module:
 
 @cache
 def swapped(how: str, base: Any) -> Any:
-    """The class that is made of another one: `passing`, `stepping` or `watched`."""
+    """The class that is made of another one: `passing`, `stepping`, `watched` or `beginning`."""
     fields = {
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,
@@ -95,10 +95,22 @@ def _watched(base: type[nn.Module]) -> Mapping[str, Any]:
     return {"forward": forward}
 
 
+def _beginning(base: type[nn.Module]) -> Mapping[str, Any]:
+    """A norm whose output a stream begins as."""
+    run = base.forward
+
+    @wraps(run)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return begun(run(self, *args, **kwargs))
+
+    return {"forward": forward}
+
+
 METHODS: Final[Mapping[str, Callable[[type[nn.Module]], Mapping[str, Any]]]] = {
     "passing": _passing,
     "stepping": _stepping,
     "watched": _watched,
+    "beginning": _beginning,
 }
 
 
