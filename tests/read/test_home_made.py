@@ -197,3 +197,11 @@ def test_queries_normed_in_cross_attention_are_inside_it(over: str) -> None:
     reading = read(model, torch.randn(2, 5, 16), source=torch.randn(2, 4, 16))
     assert reading.stages[1].block == "x = x + attn(norm(x)); x = x + cross(norm(x)); x = x + mlp(norm(x))"
     assert reading.inner == ("qk",)
+
+
+def test_an_input_without_a_batch_is_read_as_with_one() -> None:
+    """PyTorch's attention then lays out queries, keys and values each by itself."""
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+    model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+    (stage,) = read(model, torch.randn(3, 8)).stages
+    assert stage.block == "x = norm(x + attn(x)); x = norm(x + mlp(x))"

@@ -18,7 +18,7 @@ def kind_of(graph: Graph, entry: int, nodes: tuple[int, ...]) -> str | None:
 
     What an operator of somebody's own computes is not seen: only attention beside it is what it is.
     """
-    inside = {entry, *nodes}
+    inside = {entry, *nodes} | _follows(graph, entry, nodes)
     attention = _attention(graph, inside)
     if attention is not None:
         return attention
@@ -44,6 +44,18 @@ def kind_of(graph: Graph, entry: int, nodes: tuple[int, ...]) -> str | None:
     if "pool" in kinds or any(graph.kind(one) == "reduce" for one in nodes):
         return "pool"
     return None
+
+
+def _follows(graph: Graph, entry: int, nodes: tuple[int, ...]) -> set[int]:
+    """What is made, before the last of the nodes, of the entry's elements: each side may lay them out by itself."""
+    while graph.kind(entry) == "view":
+        (entry,) = graph.inputs(entry)[:1]
+    found, stack, last = {entry}, [entry], max(nodes, default=entry)
+    while stack:
+        users = [one for one in graph.users[stack.pop()] if one <= last and one not in found]
+        found.update(users)
+        stack += users
+    return found
 
 
 def _is_unseen(graph: Graph, number: int) -> bool:
