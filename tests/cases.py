@@ -165,6 +165,14 @@ GAINS = (
 
 LAYER = "n = norm(x); x = x + attn(n, qkv=norm, out=rmsnorm) + 0.5 * mlp(norm(x), mid=norm)"
 
+BOTH_SIDES: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"features": 3}, {"vocab": 7}),
+    ({"vocab": 9}, {"features": 3}),
+    ({"vocab": 9}, {"vocab": 7, "classes": 3}),
+    ({"features": 3}, {"features": 5, "classes": 3}),
+]
+"""What the encoder and the decoder of a model take in, and what it gives out."""
+
 SETTINGS: dict[str, dict[str, Any]] = {
     "encoder": {},
     "values": {"features": 3},

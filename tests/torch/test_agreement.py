@@ -13,6 +13,7 @@ from normula.catalog import placements
 from normula.formula import Placement
 from normula.spec import Spec
 from tests.cases import (
+    BOTH_SIDES,
     CROSS,
     EXPERTS,
     GAINS,
@@ -139,16 +140,7 @@ def test_an_encoder_and_a_decoder(placement: str, masked: str) -> None:
     assert_agrees(spec, mask, SOURCE_PADDED if masked in ("source", "both") else None)
 
 
-@pytest.mark.parametrize(
-    ("encoder", "decoder"),
-    [
-        ({"features": 3}, {"vocab": 7}),
-        ({"vocab": 9}, {"features": 3}),
-        ({"vocab": 9}, {"vocab": 7, "classes": 3}),
-        ({"features": 3}, {"features": 5, "classes": 3}),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("encoder", "decoder"), BOTH_SIDES, ids=str)
 def test_ids_values_and_classes_on_both_sides(encoder: dict[str, Any], decoder: dict[str, Any]) -> None:
     spec = small("pre", sublayers=("attn", "cross", "mlp"), encoder=small("post", width=12, **encoder), **decoder)
     assert_agrees(spec, PADDED, SOURCE_PADDED)
