@@ -58,8 +58,8 @@ def test_ids_that_no_symbol_has_are_refused(ids: Any, message: str) -> None:
 
 @pytest.mark.negative
 @pytest.mark.parametrize("what", [3, None, torch.zeros(2)], ids=str)
-def test_only_a_spec_a_placement_or_a_built_model_flows(what: Any) -> None:
-    with pytest.raises(ValueError, match="flow takes a Spec, a placement, a formula or a built model, not"):
+def test_only_a_spec_a_placement_a_formula_or_a_model_flows(what: Any) -> None:
+    with pytest.raises(ValueError, match="flow takes a Spec, a placement, a formula, a model or its Reading, not"):
         flow(what)
 
 

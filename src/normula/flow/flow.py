@@ -149,7 +149,7 @@ def _is_foreign(what: Any) -> bool:
     if isinstance(what, str | Spec | Formula | Placement | type):
         return False
     framework = framework_of(what)
-    return callable(what) if framework is None else not isinstance(what, room(framework).Model)
+    return callable(what) and (framework is None or not isinstance(what, room(framework).Model))
 
 
 def _flow_of_foreign(

@@ -18,8 +18,8 @@ def kind_of(graph: Graph, entry: int, nodes: tuple[int, ...]) -> str | None:
 
     What an operator of somebody's own computes is not seen: only attention beside it is what it is.
     """
-    inside = {entry, *nodes} | _follows(graph, entry, nodes)
-    attention = _attention(graph, inside)
+    inside = {entry, *nodes} | _beside(graph, entry, nodes)
+    attention = _attention(graph, nodes, inside)
     if attention is not None:
         return attention
     if any(_is_unseen(graph, one) for one in nodes):
@@ -46,16 +46,20 @@ def kind_of(graph: Graph, entry: int, nodes: tuple[int, ...]) -> str | None:
     return None
 
 
-def _follows(graph: Graph, entry: int, nodes: tuple[int, ...]) -> set[int]:
-    """What is made, before the last of the nodes, of the entry's elements: each side may lay them out by itself."""
+def _beside(graph: Graph, entry: int, nodes: tuple[int, ...]) -> set[int]:
+    """What else the nodes take that is made of the entry's elements: each side of attention may lay them out anew."""
     while graph.kind(entry) == "view":
         (entry,) = graph.inputs(entry)[:1]
-    found, stack, last = {entry}, [entry], max(nodes, default=entry)
+    before, stack = set(nodes), list(nodes)
     while stack:
-        users = [one for one in graph.users[stack.pop()] if one <= last and one not in found]
-        found.update(users)
-        stack += users
-    return found
+        makers = [one for one in graph.inputs(stack.pop()) if one > entry and one not in before]
+        before.update(makers)
+        stack += makers
+    made = {entry}
+    for one in sorted(before):
+        if any(maker in made for maker in graph.inputs(one)):
+            made.add(one)
+    return made
 
 
 def _is_unseen(graph: Graph, number: int) -> bool:
@@ -97,10 +101,10 @@ def _is_nonlinear(graph: Graph, number: int, flowing: set[int]) -> bool:
     return node.kind in ("softmax", "pow") or (node.kind == "pointwise" and node.attrs.get("name") not in _STRAIGHT)
 
 
-def _attention(graph: Graph, inside: set[int]) -> str | None:
+def _attention(graph: Graph, nodes: tuple[int, ...], inside: set[int]) -> str | None:
     """Attention with a softmax over products of queries and keys; both from what is read, or keys from elsewhere."""
     found = None
-    for one in sorted(inside):
+    for one in sorted(nodes):
         node = graph[one]
         if node.kind == "attention":
             both = node.inputs[1] in inside

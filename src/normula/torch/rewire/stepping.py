@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import unwrap
 from operator import attrgetter
 from types import FunctionType
 from typing import Any, Final
@@ -115,7 +116,7 @@ def _run_as_it_is(function: Callable[..., Any]) -> None:
     """
     frames = torch._C._dynamo.eval_frame
     frames.set_code_exec_strategy(
-        function.__code__, frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
+        unwrap(function).__code__, frames._FrameExecStrategy(frames._FrameAction.SKIP, frames._FrameAction.SKIP)
     )
 
 
