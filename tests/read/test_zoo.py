@@ -15,8 +15,8 @@ RIGHT = (
     "deepseek_v3", "doge", "gemma2", "gpt2", "gpt_neox", "llama4_text", "longcat_flash", "mamba2", "minimax/alpha",
     "mpt", "nanochat", "nemotron_h", "olmo2", "opt/post-projected", "qwen3_next", "rwkv/rescale",
     "stablelm/parallel", "zamba", "cvt", "detr/auxiliary-loss", "focalnet/post-layerscale", "hubert/stable",
-    "levit", "mobilevitv2", "poolformer", "segformer", "siglip_vision_model", "swin", "swin2sr", "swiftformer", "timesformer",
-    "vit_mae/pretraining", "vits", "wav2vec2-bert/adapter", "wav2vec2-conformer",
+    "levit", "mobilevitv2", "poolformer", "segformer", "siglip_vision_model", "swin", "swin2sr", "swiftformer",
+    "timesformer", "vit_mae/pretraining", "vits", "wav2vec2-bert/adapter", "wav2vec2-conformer",
 )  # fmt: skip
 
 UNKNOWN = ("mra", "sam/full")
