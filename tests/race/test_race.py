@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from normula.race import Grid, Job, Limits, StoreError, limits, outlook, run
 from normula.race import race as race_of
 from normula.race.estimate import Estimate, duration, estimate
 from normula.race.pool import Done, Pool
+from normula.race.work import Pace
 from tests.race.inline import TINY, Inline, tiny, untimed
 
 
@@ -123,7 +125,8 @@ def test_the_time_of_each_size_is_that_of_its_updates() -> None:
     found = estimate(Inline(), grid.entries, halving=False)
     shallow, deep = (found.of(entry) for entry in (grid.entries[0], grid.entries[-1]))
     assert deep > 2 * shallow > 0
-    assert found.all(grid.entries) == pytest.approx(4 * (shallow + deep) / found.workers)
+    once = 2 * sum(pace.once for pace in found.times.values())  # of two placements
+    assert found.all(grid.entries) == pytest.approx(4 * (shallow + deep) / found.workers + once)
     middle = found.of(tiny(depth=6, steps=1000).entries[0])
     assert shallow < middle < deep
 
@@ -144,11 +147,63 @@ def test_halving_makes_a_part_of_the_updates() -> None:
 
 def test_an_estimate_learns_from_the_runs_that_are_made() -> None:
     entries = tiny().entries
-    found = Estimate(times={(1, 8, 4): (0.0, 1.0)}, share=1.0, workers=2, steps=8)
+    found = Estimate(times={(1, 8, 4): Pace(0.0, 0.0, 1.0)}, share=1.0, workers=2, steps=8)
     assert found.all(entries) == 4 * 8 / 2
     trial = run(entries[0])
     found.took(entries[0], replace(trial, seconds=16.0))
     assert found.all(entries[1:]) == 3 * 8 / 2 * 2
+
+
+def test_what_is_compiled_once_is_counted_once_for_each_kind_and_process() -> None:
+    """Two placements: three runs of each, on two processes, are four times compiled, side by side."""
+    entries = tiny(lr=(1e-3, 3e-3, 1e-2)).entries
+    found = Estimate(times={(1, 8, 4): Pace(10.0, 0.0, 0.0)}, share=1.0, workers=2, steps=8)
+    assert found.all(entries) == 20.0
+    assert found.all(entries[:1]) == 5.0  # one of the processes has nothing to compile
+    found.took(entries[0], run(entries[0]))
+    assert found.all(entries[1:]) == 10.0
+
+
+@pytest.mark.parametrize(("plain", "compiled", "chosen"), [(90.0, 30.0, "flax"), (90.0, 95.0, "torch")])
+@pytest.mark.usefixtures("inline")
+def test_the_framework_is_the_one_that_was_timed_to_be_the_sooner(
+    monkeypatch: pytest.MonkeyPatch, plain: float, compiled: float, chosen: str
+) -> None:
+    entries = tiny().entries
+    times = {"torch": plain, "flax": compiled}
+    monkeypatch.setattr(
+        sys.modules["normula.race.soonest"],
+        "estimate",
+        lambda engine, found, *, halving: Estimate(
+            {(1, 8, 4): Pace(0.0, times[found[0].framework] / len(entries), 0.0)}, share=1.0, workers=1, steps=8
+        ),
+    )
+    said: list[str] = []
+    found = nm.race(**TINY, framework="soonest", trials=4, workers=1, say=said.append)
+    assert said[0] == f"made in {chosen}: about {duration(plain)} in torch, {duration(compiled)} in flax"
+    assert found.grid["framework"] == chosen
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_short_race_is_made_where_nothing_is_compiled() -> None:
+    said: list[str] = []
+    found = nm.race(**TINY, framework="soonest", workers=1, say=said.append)
+    assert found.grid["framework"] == "torch"
+    assert "too short for a compiled step to be worth timing" in said[0]
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_model_of_ones_own_is_made_in_its_framework() -> None:
+    said: list[str] = []
+    found = nm.race(
+        **TINY | {"placements": "pre"},
+        model="tests.race.factories:picky",
+        framework="soonest",
+        workers=1,
+        say=said.append,
+    )
+    assert found.grid["framework"] == "torch"
+    assert "a model of your own is raced in torch" in said[0]
 
 
 @pytest.mark.negative

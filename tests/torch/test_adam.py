@@ -1,5 +1,7 @@
 """Our call of PyTorch's kernel, against PyTorch's own optimisers, bit for bit."""
 
+import subprocess
+import sys
 from copy import deepcopy
 
 import pytest
@@ -20,7 +22,7 @@ def groups(own: list[nn.Parameter]) -> list[dict]:
     return [{"params": own[:2], "weight_decay": 0.1}, {"params": own[2:], "weight_decay": 0.0}]
 
 
-def moved(own: list[nn.Parameter], optimiser: torch.optim.Optimizer, steps: range) -> None:
+def moved(own: list[nn.Parameter], optimiser: Adam | torch.optim.Optimizer, steps: range) -> None:
     """Some updates; the second parameter has no gradient in every other one, as a part that is skipped."""
     for step in steps:
         optimiser.zero_grad(set_to_none=True)
@@ -58,3 +60,20 @@ def test_without_any_gradient_nothing_moves() -> None:
     own = parameters()
     Adam(groups(own), decoupled=True, **SETTINGS).step()
     assert all(torch.equal(one, other) for one, other in zip(own, parameters(), strict=True))
+
+
+def test_a_training_loads_no_compiler() -> None:
+    """PyTorch's takes about a second to load, in every process of a race."""
+    program = """
+import sys
+from normula.data import task
+from normula.spec import Recipe
+from normula.torch import train
+
+copy = task("copy")
+spec = copy.spec(placement="pre", layers=1, width=8, heads=1)
+assert len(train(spec, copy, Recipe(steps=2, lr=1e-3, batch=2)).curve) == 2
+print([name for name in ("torch._dynamo", "torch._inductor") if name in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 N = TypeVar("N")
@@ -15,9 +15,11 @@ def json_option(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print the record as JSON on stdout, nothing else")
 
 
-def framework_option(parser: argparse._ActionsContainer, default: str | None = "torch") -> None:
-    """`--framework`."""
-    parser.add_argument("--framework", choices=("torch", "flax"), default=default, help="default torch")
+def framework_option(
+    parser: argparse._ActionsContainer, default: str | None = "torch", also: Sequence[str] = (), words: str = ""
+) -> None:
+    """`--framework`; `also` are other choices, and `words` says what they are."""
+    parser.add_argument("--framework", choices=("torch", "flax", *also), default=default, help=f"default torch{words}")
 
 
 def rates(text: str) -> list[float]:

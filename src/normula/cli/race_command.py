@@ -24,6 +24,7 @@ from normula.race.grid import VARIED
 from normula.race.lane import SETTINGS, top_level
 from normula.race.limits import ENGINES, MANY
 from normula.race.race import INTERRUPTED
+from normula.race.soonest import SOONEST, soonest
 
 LISTS: dict[str, tuple[str, Callable[[str], Any], str]] = {
     "depth": ("L", whole(1), "layers; default 6"),
@@ -103,7 +104,7 @@ def _models(group: argparse._ArgumentGroup) -> None:
     add("--no-bias", dest="bias", action="store_const", const=False, help="no biases")
     add("--dropout", type=float, metavar="X", help="default 0")
     add("--model", metavar="MODULE:FUNCTION", help="a model of your own: a function that takes placement or formula")
-    framework_option(group, default=None)
+    framework_option(group, default=None, also=(SOONEST,), words=f"; {SOONEST}: the faster here, found by timing")
     add("--device", choices=("auto", "cpu", "cuda"), help="default cpu")
 
 
@@ -141,7 +142,9 @@ def run(options: argparse.Namespace) -> int:
     grid = grid_of(placements, **fields)
     sure = options.yes or grid.size <= MANY or _is_meant(grid.size)
     if options.dry_run:
-        return _outlook(checked(grid, sure=sure), Limits(**_given(options, LIMITS)), (), as_json=options.json)
+        grid, limits = checked(grid, sure=sure), Limits(**_given(options, LIMITS))
+        grid = soonest(grid, limits, _say) if options.framework == SOONEST else grid
+        return _outlook(grid, limits, (), as_json=options.json)
     out = options.out if options.out is not None else _free_name()
     return _race(options, out, placements=placements, out=out, sure=sure, **_given(options, LIMITS), **fields)
 

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean
+from typing import TypeAlias
 
 from normula.race.halving import Question, Setting, rungs
 from normula.race.pool import Done, Engine, Job
 from normula.race.trial import Entry
-from normula.race.work import timed
+from normula.race.work import Pace, timed
 from normula.record import Trial
+from normula.spec import Recipe, Spec
 
-Size = tuple[int, int, int]
+Size: TypeAlias = tuple[int, int, int]
 """Depth, width and batch: what the time of an update depends on most."""
+
+Kind: TypeAlias = tuple[Spec, Recipe]
+"""What all runs have in common that one process compiles or loads only once."""
 
 MOST_TIMED = 9
 """Sizes that are timed; others are judged by the nearest of them."""
@@ -25,44 +31,60 @@ class Estimate:
     """Seconds that runs take in one process.
 
     Args:
-        times: of each size that was timed: seconds around the updates, and seconds an update.
+        times: of each size that was timed.
         share: of their updates that the runs will make, on average; less than 1 with halving.
         workers: processes side by side.
         steps: updates of a run.
     """
 
-    times: Mapping[Size, tuple[float, float]]
+    times: Mapping[Size, Pace]
     share: float
     workers: int
     steps: int
     expected: float = field(default=0.0, init=False)
     taken: float = field(default=0.0, init=False)
-    _known: dict[Size, float] = field(default_factory=dict, init=False)
+    _known: dict[Size, Pace] = field(default_factory=dict, init=False)
+    _begun: set[Kind] = field(default_factory=set, init=False)
 
     def of(self, entry: Entry) -> float:
-        """Seconds of one run; nan where nothing could be timed."""
-        size = size_of(entry)
-        if size not in self._known:
-            around, step = self._times(size)
-            self._known[size] = around + step * self.steps * self.share
-        return self._known[size]
+        """Seconds of one run, not the first of its kind; nan where nothing could be timed."""
+        pace = self._pace(entry)
+        return pace.around + pace.step * self.steps * self.share
 
     def all(self, entries: Iterable[Entry]) -> float:
         """Seconds until these runs are made, side by side, at the pace of those that have been."""
+        left = list(entries)
         pace = self.taken / self.expected if self.expected > 0 else 1.0
-        return sum(self.of(entry) for entry in entries) / self.workers * pace
+        return sum(self.of(entry) for entry in left) / self.workers * pace + self._begins(left)
 
     def took(self, entry: Entry, trial: Trial) -> None:
         """What a run has taken, to learn from."""
-        self.expected += self._times(size_of(entry))[1] * len(trial.curve)
+        self.expected += self._pace(entry).step * len(trial.curve)
         self.taken += trial.seconds
+        self._begun.add(kind_of(entry))
 
-    def _times(self, size: Size) -> tuple[float, float]:
+    def _begins(self, entries: Sequence[Entry]) -> float:
+        """Seconds for the first run of each kind, in every process that makes such runs."""
+        counts = Counter(kind_of(entry) for entry in entries)
+        examples = {kind_of(entry): entry for entry in entries}
+        return sum(
+            self._pace(examples[kind]).once * min(count, self.workers) / self.workers
+            for kind, count in counts.items()
+            if kind not in self._begun
+        )
+
+    def _pace(self, entry: Entry) -> Pace:
+        size = size_of(entry)
+        if size not in self._known:
+            self._known[size] = self._found(size)
+        return self._known[size]
+
+    def _found(self, size: Size) -> Pace:
         if not self.times:
-            return math.nan, math.nan
+            return Pace(math.nan, math.nan, math.nan)
         near = min(self.times, key=lambda other: abs(math.log(math.prod(other) / math.prod(size))))
-        around, step = self.times[near]
-        return around, step * math.prod(size) / math.prod(near)
+        pace = self.times[near]
+        return replace(pace, step=pace.step * math.prod(size) / math.prod(near))
 
 
 def estimate(engine: Engine, entries: Sequence[Entry], *, halving: bool) -> Estimate:
@@ -71,7 +93,7 @@ def estimate(engine: Engine, entries: Sequence[Entry], *, halving: bool) -> Esti
     timings = _timed(entries)
     jobs = [timings[place % len(timings)] for place in range(max(workers, len(timings)))]  # warms up all processes
     running: dict[str, Size] = {}
-    found: dict[Size, list[tuple[float, float]]] = {}
+    found: dict[Size, list[Pace]] = {}
     todo = list(enumerate(jobs))
     while todo or running:
         while todo and len(running) < workers:
@@ -82,21 +104,26 @@ def estimate(engine: Engine, entries: Sequence[Entry], *, halving: bool) -> Esti
             size = running.pop(key)
             if isinstance(event, Done):
                 found.setdefault(size, []).append(event.result)
-    times = {
-        size: (fmean(around), fmean(step))
-        for size, (around, step) in ((size, zip(*pairs, strict=True)) for size, pairs in found.items())
-    }
     return Estimate(
-        times=times,
+        times={size: _mean(paces) for size, paces in found.items()},
         share=_share(entries) if halving else 1.0,
         workers=workers,
         steps=entries[0].recipe.steps,
     )
 
 
+def _mean(paces: Sequence[Pace]) -> Pace:
+    return Pace(*(fmean(getattr(one, name) for one in paces) for name in ("once", "around", "step")))
+
+
 def size_of(entry: Entry) -> Size:
     """That of an entry."""
     return entry.spec.layers, entry.spec.width, entry.recipe.batch
+
+
+def kind_of(entry: Entry) -> Kind:
+    """That of an entry."""
+    return replace(entry.spec, seed=0, init="normal"), replace(entry.recipe, seed=0, lr=1.0, warmup=0)
 
 
 def duration(seconds: float) -> str:

@@ -23,6 +23,7 @@ from normula.race.limits import MANY, Limits
 from normula.race.loggers import loggers
 from normula.race.origin import Origin
 from normula.race.programme import Programme
+from normula.race.soonest import PLAIN, SOONEST, soonest
 from normula.race.store import Store, StoreError
 from normula.race.trial import Entry, at_hand
 from normula.race.work import SAVE_SECONDS
@@ -67,7 +68,8 @@ def race(
         report: called with the runs made, the runs in all, and what was made last.
         say: called with a line for the user now and then.
         workers, engine, address, minutes, trials, max_seconds, halving, save_seconds: see `Limits`.
-        grid: every field of `Grid`: depth, width, lr, warmup, batch, optimiser, norm, init, seeds, steps, task ...
+        grid: every field of `Grid`: depth, width, lr, warmup, batch, optimiser, norm, init, seeds, steps, task ...;
+            as framework also `soonest`: the one in which the race is made soonest on this machine, found by timing.
 
     Returns:
         The record. After an interrupt (Ctrl-C) it holds what was finished, and its note says so.
@@ -95,6 +97,8 @@ def race(
             if placements is None:
                 raise ValueError("a race needs placements, such as pre and post, or resume= the file of one")
             chosen = checked(grid_of(placements, **grid), sure=sure)
+            if grid.get("framework") == SOONEST:
+                chosen = soonest(chosen, limits, say)
             store = stack.enter_context(Store.create(out, chosen, Origin.of(chosen), limits.budget))
         else:
             if placements is not None or grid or out is not None or limits.budget:
@@ -121,10 +125,14 @@ def race(
 def grid_of(placements: Iterable[Contestant] | Contestant, **fields: Any) -> Grid:
     """The grid of a race that is made here and now: files by their whole path, the device by its name.
 
+    Where the framework is still to be chosen by timing, it is in PyTorch.
+
     Raises:
         ValueError: a field that cannot be.
     """
     values = dict(fields)
+    if values.get("framework") == SOONEST:
+        values["framework"] = PLAIN
     if values.get("data") is not None:
         values["data"] = _absolute(values["data"])
     if "device" in values:

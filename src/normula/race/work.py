@@ -101,17 +101,36 @@ def _made(work: Work, *, say: Say) -> Made | Broken:
     return Made(trial, state, time.perf_counter() - begun)
 
 
-def timed(entry: Entry) -> tuple[float, float]:
-    """How long a run takes: seconds before and after its updates, and seconds an update. Nothing of it is kept."""
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """Seconds that runs of one size take in one process.
+
+    Attributes:
+        once: on top, for the first run of its kind: what is compiled, what is loaded when it is first used.
+        around: before and after the updates of a run.
+        step: an update.
+    """
+
+    once: float
+    around: float
+    step: float
+
+
+def timed(entry: Entry) -> Pace:
+    """How long a run takes. Nothing of it is kept."""
     room(entry.framework)  # loading it, and reading the data, is not part of a run
     _ = entry.of
     begun = time.perf_counter()
+    advance(entry, until=TIMED_STEPS)
+    cold = time.perf_counter() - begun
+    begun = time.perf_counter()
     first, state = advance(entry, until=TIMED_STEPS)
-    around = time.perf_counter() - begun - first.seconds
+    warm = time.perf_counter() - begun
+    around, once = warm - first.seconds, max(cold - warm, 0.0)
     if state is None:
-        return around, first.seconds / max(len(first.curve), 1)
+        return Pace(once, around, first.seconds / max(len(first.curve), 1))
     second, _ = advance(entry, state, until=2 * TIMED_STEPS)
-    return around, (second.seconds - first.seconds) / (len(second.curve) - len(first.curve))
+    return Pace(once, around, (second.seconds - first.seconds) / (len(second.curve) - len(first.curve)))
 
 
 def in_one_line(error: Exception) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -39,6 +42,28 @@ def scored(logits: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
 def loss(model: nn.Module, batch: Batch, device: str = "cpu") -> Tensor:
     """Mean cross-entropy over all that is scored, in nats."""
     return F.cross_entropy(*scored(predict(model, batch, device), batch), ignore_index=NOT_SCORED)
+
+
+def judged(model: nn.Module, batch: Batch, device: str = "cpu") -> tuple[float, float]:
+    """The loss in nats and the accuracy of a model on a batch, without dropout."""
+    with without_dropout(model):
+        logits, targets = scored(predict(model, batch, device), batch)
+        value = F.cross_entropy(logits, targets, ignore_index=NOT_SCORED).item()
+        right = (logits.argmax(dim=-1) == targets)[targets != NOT_SCORED]
+    return value, right.float().mean().item()
+
+
+@contextmanager
+def without_dropout(model: nn.Module) -> Iterator[None]:
+    """Inside: evaluation mode and no gradients."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 def _given(batch: Batch, device: str) -> dict[str, Tensor]:

@@ -54,12 +54,12 @@ class Model(nn.Module):
         self.encoder = None if written.encoder is None else Model(written.encoder, modules, is_encoder=True)
         self.embed = part(written, [written.embed], "embed", modules)
         if spec.vocab is not None:
-            self.embed.add_module("tokens", nn.Embedding(spec.vocab, spec.width))
+            self.embed.add_module("tokens", _table(spec.vocab, spec.width))
         if spec.features is not None:
             self.embed.add_module("features", nn.Linear(spec.features, spec.width))
         if spec.positions == "learned":
-            self.embed.add_module("positions", nn.Embedding(spec.context, spec.width))
-        self.relative = nn.Embedding(RELATIVE_BUCKETS, spec.heads) if spec.positions == "relative" else None
+            self.embed.add_module("positions", _table(spec.context, spec.width))
+        self.relative = _table(RELATIVE_BUCKETS, spec.heads) if spec.positions == "relative" else None
         for name, start in written.starts:
             self.add_module(f"start_{name}", part(written, [start], f"start_{name}", modules))
         self.layers = nn.ModuleList(
@@ -239,3 +239,8 @@ class Model(nn.Module):
     def extra_repr(self) -> str:
         """The formula."""
         return f"{self.spec.placed.name}: {self.spec.placed.formula}"
+
+
+def _table(symbols: int, width: int) -> nn.Embedding:
+    """An embedding whose weights come later: drawing them on the meta device would load PyTorch's compiler."""
+    return nn.Embedding(symbols, width, _weight=torch.empty(symbols, width))

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from normula.data import Batch, Task
-from normula.data.batch import NOT_SCORED
 from normula.data.course import follow
 from normula.record import Snapshot, Training
 from normula.spec import Recipe, Spec
 from normula.torch.adam import Adam
-from normula.torch.batch import loss, predict, scored, states
+from normula.torch.batch import judged, loss, states, without_dropout
 from normula.torch.build import build
 from normula.torch.model import Model
 from normula.torch.sizes import rms
 
 Observer = Callable[[int, Any], None]
+Objective = Callable[[int, nn.Module, Batch], Tensor]
+Optimiser: TypeAlias = torch.optim.Optimizer | Adam
 
 
 def train(
@@ -34,6 +34,7 @@ def train(
     *,
     looks: Sequence[int] = (),
     observe: Observer | None = None,
+    objective: Objective | None = None,
     state: bytes | None = None,
     until: int | None = None,
     seconds: float = math.inf,
@@ -49,6 +50,8 @@ def train(
         recipe: how.
         looks: updates at which the stream and the gradient are looked at, and after which the held-out data are.
         observe: called with the number of updates made and the model, before each update and at the end.
+        objective: what an update makes smaller, of the number of updates made, the model and a batch; None for the loss
+            of the task. The curve is of this; what is held out is judged by the loss of the task always.
         state: of a training of the same arguments that was stopped, to go on from.
         until: stop after this many updates in all.
         seconds: stop when this much time was spent in updates, in all.
@@ -70,7 +73,7 @@ def train(
             one.manual_seed(recipe.seed)  # dropout only: weights and data have generators of their own
         model = (build(what) if isinstance(what, Spec) else what).train().to(place)
         return follow(
-            _Learner(model, recipe, device, generators),
+            _Learner(model, recipe, device, generators, objective),
             task,
             recipe,
             looks=looks,
@@ -91,7 +94,8 @@ class _Learner:
     recipe: Recipe
     device: str
     generators: Sequence[torch.Generator]
-    optimiser: torch.optim.Optimizer = field(init=False)
+    objective: Objective | None = None
+    optimiser: Optimiser = field(init=False)
 
     def __post_init__(self) -> None:
         self.optimiser = optimiser(self.model, self.recipe)
@@ -101,7 +105,7 @@ class _Learner:
             group["lr"] = rate
         _tell(self.model, step)
         with self._precision():
-            value = loss(self.model, batch, self.device)
+            value = self._minimised(step, batch)
         self.optimiser.zero_grad(set_to_none=True)
         torch.autograd.backward(value)
         return value.item()
@@ -110,7 +114,7 @@ class _Learner:
         whole = _norm(self.model.parameters())
         if not isinstance(self.model, Model):
             return Snapshot(step=step, gradient=whole)
-        with _without_dropout(self.model), self._precision():
+        with without_dropout(self.model), self._precision():
             stream = states(self.model, batch, self.device).stream
         return Snapshot(
             step=step,
@@ -126,11 +130,8 @@ class _Learner:
 
     def evaluate(self, step: int, batch: Batch) -> tuple[float, float]:
         _tell(self.model, step)
-        with _without_dropout(self.model), self._precision():
-            logits, targets = scored(predict(self.model, batch, self.device), batch)
-            value = F.cross_entropy(logits, targets, ignore_index=NOT_SCORED).item()
-            right = (logits.argmax(dim=-1) == targets)[targets != NOT_SCORED]
-        return value, right.float().mean().item()
+        with self._precision():
+            return judged(self.model, batch, self.device)
 
     def state(self, course: str) -> bytes:
         file = io.BytesIO()
@@ -152,13 +153,18 @@ class _Learner:
         course: str = content["course"]
         return course
 
+    def _minimised(self, step: int, batch: Batch) -> Tensor:
+        if self.objective is None:
+            return loss(self.model, batch, self.device)
+        return self.objective(step, self.model, batch)
+
     def _precision(self) -> AbstractContextManager[Any]:
         if self.recipe.dtype == "float32":
             return nullcontext()
         return torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16)
 
 
-def optimiser(model: nn.Module, recipe: Recipe) -> torch.optim.Optimizer:
+def optimiser(model: nn.Module, recipe: Recipe) -> Optimiser:
     """The recipe's optimiser over all parameters that want a gradient, with every setting written out."""
     decayed = _matrices(model) if recipe.weight_decay else set()
     groups: dict[Any, list[nn.Parameter]] = {}
@@ -202,19 +208,6 @@ def _tell(model: nn.Module, step: int) -> None:
         if model.encoder is None:
             return
         model = model.encoder
-
-
-@contextmanager
-def _without_dropout(model: nn.Module) -> Iterator[None]:
-    """Inside: evaluation mode and no gradients."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _norm(parameters: Iterable[nn.Parameter]) -> float:
