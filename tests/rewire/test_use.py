@@ -217,3 +217,13 @@ def test_another_path_than_the_one_that_was_read_is_refused_when_it_is_taken() -
     new[1].skips = False
     with pytest.raises(RuntimeError, match="another path"):
         new(x)
+
+
+def test_a_copy_of_an_own_model_is_rewired_as_it_is() -> None:
+    """Layers of a built model are graph modules, which copy themselves in a way of their own."""
+    model = nm.build(nm.Spec(placement="post", layers=2, width=16, heads=2, vocab=20)).double()
+    ids = torch.arange(10).view(2, 5)
+    new = nm.rewire(model, "pre", example=(ids,), accept_inexact=True)
+    assert torch.equal(deepcopy(new)(ids), new(ids))
+    back = nm.rewire(new, "post", example=(ids,), accept_inexact=True)
+    assert torch.allclose(back(ids), model(ids), atol=1e-12)

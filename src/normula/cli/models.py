@@ -36,12 +36,12 @@ def reading_of(source: Any) -> Reading:
     """
     from normula.read.twin import read_source
 
-    with _refusing(f"{source.title} cannot be read: its forward raises"):
+    with refusing(f"{source.title} cannot be read: its forward raises"):
         return read_source(source)
 
 
 @contextmanager
-def _refusing(text: str) -> Iterator[None]:
+def refusing(text: str) -> Iterator[None]:
     """What a model raises is shown in one line, as all that is wrong with what a user gave."""
     try:
         yield
@@ -60,7 +60,7 @@ def measured(source: Any, reading: Reading, **options: Any) -> Flow:
     """
     from normula.flow import flow_of
 
-    with _refusing(f"{source.title} cannot be measured: its forward or its backward pass raises"):
+    with refusing(f"{source.title} cannot be measured: its forward or its backward pass raises"):
         if source.weighed is None:
             return reading.flow(**options)
         real = source.weighed()

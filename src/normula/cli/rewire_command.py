@@ -5,6 +5,8 @@ in float64 at random gains and biases.
 
 MODEL is hf:NAME, timm:NAME or package.module:factory, as `normula read` takes them. The plan is printed: each change,
 parameters added and removed, and what is preserved. What is not equivalent needs --accept-inexact.
+
+--migrate moves a trained model, one that maps ids to logits, and trains it meanwhile.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import json
 import sys
 from typing import Any
 
-from normula.cli.options import json_option, whole
+from normula.cli.options import json_option, positive, whole
 
 CONVERSIONS = {
     "fold": "fold gains and biases of norms into the linear maps that read them",
@@ -28,6 +30,9 @@ CONVERSIONS = {
     "merge": "make one norm of two in succession, such as a redundant final norm",
 }
 """The conversions that keep the function, in words."""
+
+OF_MIGRATION = ("task", "data", "steps", "move", "lr", "warmup", "batch")
+"""The options of the training that --migrate does."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,9 +48,22 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add("--dry-run", action="store_true", help="print the plan and change nothing; no weights are needed")
     add("--accept-inexact", action="store_true", help="also where the new model computes something else")
     add("--reinit", metavar="RULE", help="draw all weights anew, for training from scratch: xavier, normal, paper ...")
-    add("--seed", type=whole(0), metavar="N", help="of --reinit; default 0")
+    add("--seed", type=whole(0), metavar="N", help="of --reinit; of --migrate's batches; default 0")
     add("--out", metavar="FILE", help="write the new weights, with their formula, to a .safetensors file or a folder")
+    _migration(parser.add_argument_group("moving a trained model"))
     json_option(parser)
+
+
+def _migration(group: argparse._ArgumentGroup) -> None:
+    add = group.add_argument
+    add("--migrate", metavar="KIND", help="path: by degrees; distil: it learns what the old model says")
+    add("--task", metavar="NAME", help="what it is trained on: text, copy, repeat ..., as normula race has them")
+    add("--data", nargs="+", metavar="FILE", help="texts, or a folder, for the task text")
+    add("--steps", type=whole(1), metavar="N", help="updates in all; default 300")
+    add("--move", type=whole(1), metavar="N", help="updates that the move takes; default half of a path, all of distil")
+    add("--lr", type=positive, metavar="RATE", help="default 1e-3")
+    add("--warmup", type=whole(0), metavar="STEPS", help="default a tenth of the steps")
+    add("--batch", type=whole(1), metavar="B", help="sequences in a batch; default 16")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,6 +72,11 @@ def run(options: argparse.Namespace) -> int:
     from normula.record import to_json
     from normula.rewire import plan
 
+    if options.migrate:
+        return _run_migration(options)
+    unheard = [name for name in OF_MIGRATION if getattr(options, name) is not None]
+    if unheard:
+        raise ValueError(f"--{unheard[0]} is of the training that --migrate does; give --migrate path, or distil, too")
     if options.conversion:
         return _run_conversion(options)
     if options.untie:
@@ -86,6 +109,7 @@ def _run_conversion(options: argparse.Namespace) -> int:
     from normula.rewire.conversions import conversion, plan
 
     unheard = [name for name in ("reinit", "accept_inexact") if getattr(options, name)]
+    unheard += ["seed"] if options.seed is not None else []
     if unheard or (options.dry_run and options.out):
         said = f"--{unheard[0].replace('_', '-')}" if unheard else "--out"
         raise ValueError(f"{said} would do nothing here: a conversion keeps the function, a dry run writes nothing")
@@ -107,6 +131,57 @@ def _run_conversion(options: argparse.Namespace) -> int:
 
         print_conversion(found, source.title, Console())
     return 0
+
+
+def _run_migration(options: argparse.Namespace) -> int:
+    """Move a trained model, and print what became of its loss."""
+    from normula.cli.models import refusing, source_of
+    from normula.data import task
+    from normula.record import to_json
+    from normula.rewire import migrate
+
+    heard = [name for name in ("conversion", "untie", "dry_run", "accept_inexact", "reinit") if getattr(options, name)]
+    if heard:
+        said = f"--{options.conversion if heard[0] == 'conversion' else heard[0].replace('_', '-')}"
+        raise ValueError(
+            f"{said} would do nothing here: --migrate trains the model on the way to the placement of --to"
+        )
+    source = _weighed(source_of(options.model, options.input))
+    example = _example(source)
+    with refusing(f"{source.title} cannot be moved: its forward or its backward pass raises"):
+        new, found = migrate(
+            source.model,
+            options.to,
+            example=example,
+            task=task(options.task or "text", options.data),
+            recipe=_recipe(options),
+            kind=options.migrate,
+            move_steps=options.move,
+        )
+    if options.out:
+        _save(new, options.out, example)
+    if options.json:
+        print(to_json(found))
+    else:
+        from rich.console import Console
+
+        from normula.report.migration import print_migration
+
+        print_migration(found, source.title, Console())
+    return 0
+
+
+def _recipe(options: argparse.Namespace) -> Any:
+    from normula.spec import Recipe
+
+    steps = options.steps or 300
+    return Recipe(
+        steps=steps,
+        lr=options.lr or 1e-3,
+        warmup=steps // 10 if options.warmup is None else options.warmup,
+        batch=options.batch or 16,
+        seed=options.seed or 0,
+    )
 
 
 def _rewired(source: Any, example: Any, options: argparse.Namespace) -> Any:

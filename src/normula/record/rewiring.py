@@ -23,7 +23,8 @@ class Instruction:
     """One value of a layer's straight line.
 
     Attributes:
-        op: `norm`, `gain`, `stop`, `add`, `sub`, `mul`, `div`, `neg`, or a function of a gain.
+        op: `norm`, `gain`, `stop`, `add`, `sub`, `mul`, `div`, `neg`, or a function of a gain; `blend` for the first of
+            two values at the start of a move from one formula to another, the second at its end.
         out: the name of the value.
         inputs: what it is made of: earlier values, `x` for the stream before the layers, `f0`, `f1` ... for the outputs
             of the sublayers in the order in which the model runs them.
@@ -92,6 +93,7 @@ class Script:
         begins: then, the norm whose output it begins as, below the module; empty where it is what the first norm of the
             layers is given.
         holds_ends: whether `embed` and `closing` stand inside this module's forward: it runs all layers.
+        moves: whether it is a move from another formula: `blend`, ends and norms inside sublayers come in by degrees.
     """
 
     path: str
@@ -104,6 +106,7 @@ class Script:
     gains: tuple[str, ...] = ()
     embed: str = ""
     closing: str = ""
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +178,7 @@ class Operation:
         norms, gains: what is added.
         slots: paths of places that a model has for a closing norm and leaves empty, and what goes there.
         bare: the norms on the stream as the model has them, as new ones at their place would be.
+        fading: norms before or after a stack that go or come by degrees, each with whether it comes.
     """
 
     scripts: tuple[Script, ...]
@@ -185,6 +189,7 @@ class Operation:
     gains: tuple[NewGain, ...] = ()
     slots: tuple[str, ...] = ()
     bare: tuple[NewNorm, ...] = ()
+    fading: tuple[tuple[str, bool], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

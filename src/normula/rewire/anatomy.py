@@ -211,7 +211,6 @@ def _sublayers(graph: Graph, event: Event) -> list[tuple[int, Sublayer]]:
     for applied, factor, gains in found:
         if any(isinstance(part, Applied) for part in walk(applied.value)):
             raise RewireError(f"{applied.kind} reads what another sublayer gives it without a sum between them.")
-        mixing = [node for node in applied.nodes if graph.is_mixing(node)] or list(applied.ends)
         sides = queries_and_keys(graph, applied.nodes) if applied.kind in ("attn", "cross") else None
         writer, width = _writer(graph, applied)
         made = Sublayer(
@@ -227,8 +226,13 @@ def _sublayers(graph: Graph, event: Event) -> list[tuple[int, Sublayer]]:
             writer=writer,
             writer_width=width,
         )
-        result.append((min(mixing), made))
+        result.append((runs_at(graph, applied), made))
     return result
+
+
+def runs_at(graph: Graph, applied: Applied) -> int:
+    """A node that says when a sublayer runs."""
+    return min([node for node in applied.nodes if graph.is_mixing(node)] or list(applied.ends))
 
 
 def _writer(graph: Graph, applied: Applied) -> tuple[str, int]:

@@ -119,7 +119,7 @@ def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> 
             line.layer(written.formula, written.symbols, own, runs)
         inner = _inner(drawn, path, one, len(layers) > 1, stack)
         for place, sublayer in enumerate(one.layer.sublayers):
-            watched = _below(sublayer.path, path) if sublayer.beside else ""
+            watched = below(sublayer.path, path) if sublayer.beside else ""
             branches.append(
                 Branch(
                     word=sublayer.word,
@@ -129,10 +129,10 @@ def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> 
                     path=watched,
                     in_parts=sublayer.in_parts,
                     inner=inner.get(place, ()),
-                    writer=_below(sublayer.writer, path) if inner.get(place) and sublayer.writer else "",
+                    writer=below(sublayer.writer, path) if inner.get(place) and sublayer.writer else "",
                 )
             )
-        gains += [_below(name, path) for name in one.layer.gains]
+        gains += [below(name, path) for name in one.layer.gains]
         for norm in one.layer.norms:
             drawn.passing[norm.path] = norm.stays
     drawn.scripts[path] = Script(
@@ -156,7 +156,7 @@ def _begins(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> 
     if path in drawn.argument:
         return ""
     if stack.embed and stack.embed[-1].path not in drawn.passing:
-        return _below(stack.embed[-1].path, path)
+        return below(stack.embed[-1].path, path)
     if not (stack.embed or (layers[0].layer.norms and layers[0].layer.norms[0].site.endswith("norm_in"))):
         raise RewireError(
             f"The stream of {path or 'the model'} is no argument of its forward, and no norm stands where it begins; "
@@ -177,7 +177,7 @@ def _places(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -
     before = {norm.site: norm for norm in one.layer.norms}
     for placed in matched(one):
         if placed.source is not None and placed.origin != "copied":
-            places[placed.step, placed.index] = _below(placed.source.path, path)
+            places[placed.step, placed.index] = below(placed.source.path, path)
             drawn.used.add(placed.source.path)
             drawn.placed.append(_at(placed.source.path, placed, placed.source, one.layer.number))
             if placed.origin == "moved":
@@ -214,7 +214,7 @@ def _places(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -
             places[place, gain.index] = _gain(drawn, path, prefix, one, step, gain)
     kept = set(places.values())
     for where, norm in before.items():
-        if _below(norm.path, path) not in kept:
+        if below(norm.path, path) not in kept:
             drawn.changes.append(Change(where=one.layer.path, site=where, change=f"- {norm.path}"))
     return places
 
@@ -384,7 +384,7 @@ def _only_norm(formula: Formula) -> Call | None:
     return calls[0]
 
 
-def _below(path: str, scope: str) -> str:
+def below(path: str, scope: str) -> str:
     """A path below a module.
 
     Raises:

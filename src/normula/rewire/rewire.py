@@ -67,18 +67,10 @@ def rewired(
     Raises:
         RewireError: the proof fails, or its function is another and that was not accepted.
     """
-    if not model.real:
-        raise RewireError(
-            "A model on the meta device holds no weights, and what a rewiring does to them cannot be proved. "
-            "Look at the plan (dry run), or give the model weights first."
-        )
     there = room("torch").rewire
     operation = found.plan.operation
     starts = None if reinit is None else initials(model, reinit, found.placement)
-    try:
-        new = there.operated(model.model, operation)
-    except ValueError as error:
-        raise RewireError(f"{found.placement.name} needs norms that cannot be made: {error}.") from error
+    new = copy_of(model, found)
     reading = prove(new, model, found.placement, found.layers)
     plan = replace(found.plan, proof=reading.stages[0].proof)
     if starts is not None:
@@ -93,6 +85,23 @@ def rewired(
         raise RewireError(_inexact(plan))
     new.rewiring = plan
     return new
+
+
+def copy_of(model: Understood, found: Planned) -> Any:
+    """The copy that a plan describes, not yet proved.
+
+    Raises:
+        RewireError: the model holds no weights, or a norm cannot be made.
+    """
+    if not model.real:
+        raise RewireError(
+            "A model on the meta device holds no weights, and what a rewiring does to them cannot be proved. "
+            "Look at the plan (dry run), or give the model weights first."
+        )
+    try:
+        return room("torch").rewire.operated(model.model, found.plan.operation)
+    except ValueError as error:
+        raise RewireError(f"{found.placement.name} needs norms that cannot be made: {error}.") from error
 
 
 def _inexact(plan: Plan) -> str:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from normula.torch.rewire.move import is_moving
+
 WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
 
@@ -22,6 +24,11 @@ def check(model: Any) -> None:
     if hasattr(model, "_orig_mod"):
         raise ValueError(
             "A compiled model keeps the code that it was compiled from; rewire the model, then compile it."
+        )
+    if is_moving(model):
+        raise ValueError(
+            "This model is on its way from one placement to another, and computes something between the two; rewire "
+            "what finished() returns."
         )
     for path, module in model.named_modules():
         if type(module).__name__ in WRAPPERS:

@@ -15,6 +15,7 @@ from normula.record.rewiring import NewGain, Operation, Script
 from normula.torch.capture import placed
 from normula.torch.norms import norm as own_norm
 from normula.torch.rewire.fresh import fresh
+from normula.torch.rewire.move import begin
 from normula.torch.rewire.swapped import Absent, depth, swap
 
 
@@ -35,6 +36,10 @@ def operated(model: nn.Module, operation: Operation) -> nn.Module:
         parent.register_parameter(name, gain)
     for path, stays in operation.passing:
         _let_pass(new, path, stays, removed=path in operation.removed)
+    for path, comes in operation.fading:
+        norm = new.get_submodule(path)
+        swap(norm, "fading", _comes=comes)
+        begin(norm)
     for script in operation.scripts:
         _step(new, script)
     for name in operation.unused:
@@ -157,6 +162,8 @@ def _step(model: nn.Module, script: Script) -> None:
     """Give a module's layers their formulas, and watch the sublayers that run beside one another."""
     module = model.get_submodule(script.path)
     swap(module, "stepping", _scripts=(*getattr(module, "_scripts", ()), script))
+    if script.moves:
+        begin(module)
     if script.begins:
         swap(module.get_submodule(script.begins), "beginning")
     for place, branch in enumerate(script.branches):

@@ -19,7 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from normula.record.rewiring import Branch, Instruction, Script
+from normula.record.rewiring import Branch, InnerNorm, Instruction, Script
+from normula.torch.rewire.move import blended
 from normula.torch.rewire.signals import begun, caught, passed
 
 Forward = Callable[..., Any]
@@ -100,13 +101,20 @@ def around(module: nn.Module, script: Script, call: Forward, args: tuple[Any, ..
     """A call of a module, with the norms that stand before and after it."""
     if script.embed and not script.holds_ends:
         stream = _stream(module, script, args, kwargs)
-        normed = attrgetter(script.embed)(module)(stream)
+        normed = _end(module, script, script.embed, stream)
         args = tuple(normed if one is stream else one for one in args)
         kwargs = {name: normed if one is stream else one for name, one in kwargs.items()}
     result = call(module, *args, **kwargs)
     if script.closing and not script.holds_ends:
-        return _with_first(result, attrgetter(script.closing)(module))
+        return _with_first(result, lambda stream: _end(module, script, script.closing, stream))
     return result
+
+
+def _end(module: nn.Module, script: Script, name: str, stream: Tensor) -> Tensor:
+    """The stream after a norm that stands before or after this module."""
+    norm = attrgetter(name)(module)
+    normed: Tensor = blended(module, lambda: stream, lambda: norm(stream)) if script.moves else norm(stream)
+    return normed
 
 
 def _run_as_it_is(function: Callable[..., Any]) -> None:
@@ -214,8 +222,8 @@ class Stepping(TorchFunctionMode):
     def _begin(self, stream: Tensor) -> Tensor:
         """The stream begins; where a norm is wanted there that this module holds, with that."""
         self.seen.append(Seen(stream))
-        normed = attrgetter(self.script.embed)(self.module) if self.script.embed and self.script.holds_ends else None
-        self.values["x"] = stream if normed is None else normed(stream)
+        embed = self.script.embed if self.script.holds_ends else ""
+        self.values["x"] = _end(self.module, self.script, embed, stream) if embed else stream
         return stream
 
     def _passed(self, tensor: Tensor, *, stays: bool) -> Tensor:
@@ -421,6 +429,11 @@ class Stepping(TorchFunctionMode):
         one = next((one for one in branch.inner if one.part == part), None)
         if one is None:
             return value
+        if self.script.moves:
+            return blended(self.module, lambda: value, lambda: self._inner(one, value))
+        return self._inner(one, value)
+
+    def _inner(self, one: InnerNorm, value: Tensor) -> Tensor:
         normed: Tensor = attrgetter(one.place)(self.module)(value)
         return normed if one.factor == 1.0 else normed * one.factor
 
@@ -441,6 +454,9 @@ class Stepping(TorchFunctionMode):
         return self.values[name]
 
     def _computed(self, one: Instruction) -> Tensor:
+        if one.op == "blend":
+            old, new = (str(value) for value in one.inputs)
+            return blended(self.module, lambda: self._value(old), lambda: self._value(new))
         inputs = [self._value(value) if isinstance(value, str) else value for value in one.inputs]
         if one.op == "gain":
             gain: Tensor = attrgetter(one.place)(self.module)

@@ -6,11 +6,13 @@ A rewired model may be rewired again: then a class is replaced once more, and it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import cache, wraps
 from typing import Any, Final
 
 from torch import Tensor, nn
 
+from normula.torch.rewire.move import blended
 from normula.torch.rewire.signals import begun, caught, passed
 from normula.torch.rewire.stepping import around, stepped
 
@@ -34,7 +36,7 @@ def unswapped(module: nn.Module) -> nn.Module:
 
 @cache
 def swapped(how: str, base: Any) -> Any:
-    """The class that is made of another one: `passing`, `stepping`, `watched` or `beginning`."""
+    """The class that is made of another one: one of METHODS."""
     fields = {
         "__module__": base.__module__,
         "__qualname__": base.__qualname__,
@@ -43,6 +45,8 @@ def swapped(how: str, base: Any) -> Any:
         "_swapped": (how, base),
         **METHODS[how](base),
     }
+    if hasattr(base, "__deepcopy__"):  # that of a GraphModule makes a module of its own class again
+        fields["__deepcopy__"] = _copied
     return type(base.__name__, (base,), fields)
 
 
@@ -106,11 +110,25 @@ def _beginning(base: type[nn.Module]) -> Mapping[str, Any]:
     return {"forward": forward}
 
 
+def _fading(base: type[nn.Module]) -> Mapping[str, Any]:
+    """A norm of the stream that goes by degrees, or comes so: `_comes` says which."""
+    run = base.forward
+
+    @wraps(run)
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        given: Tensor = args[0] if args else next(iter(kwargs.values()))
+        ways = (lambda: run(self, *args, **kwargs)), (lambda: given)
+        return blended(self, *(reversed(ways) if self._comes else ways))
+
+    return {"forward": forward}
+
+
 METHODS: Final[Mapping[str, Callable[[type[nn.Module]], Mapping[str, Any]]]] = {
     "passing": _passing,
     "stepping": _stepping,
     "watched": _watched,
     "beginning": _beginning,
+    "fading": _fading,
 }
 
 
@@ -134,6 +152,13 @@ class Absent(nn.Module):
 
 def _caught(value: Any, place: int) -> Any:
     return caught(value, place=place, is_output=False) if isinstance(value, Tensor) else value
+
+
+def _copied(self: Any, memo: dict[int, Any]) -> Any:
+    """A deep copy of a module of a class that was made."""
+    copy = memo[id(self)] = object.__new__(type(self))
+    copy.__dict__.update(deepcopy(self.__dict__, memo))
+    return copy
 
 
 def _reduced(self: Any, protocol: Any) -> tuple[Any, ...]:
