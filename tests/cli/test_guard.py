@@ -21,6 +21,12 @@ def post(first=False):
 
 def pre():
     return post(True)
+
+def bare():
+    return post()[0]
+
+def failing():
+    raise RuntimeError("no luck")
 """
 
 
@@ -42,6 +48,12 @@ def test_from_save_to_verify(cli: Cli) -> None:
     assert "attn.norm_sum" in out
     code, out, _ = cli("guard", "show", "a.safetensors", "--json")
     assert json.loads(out)["stages"][0]["layers"] == 2
+
+
+def test_what_a_stamp_knows_is_not_guessed(cli: Cli) -> None:
+    cli("guard", "save", "a.safetensors", "--model", "guarded_models:post")
+    for action in ("load", "verify"):
+        assert cli("guard", action, "a.safetensors", "--model", "guarded_models:bare").code == 0
 
 
 @pytest.mark.negative
@@ -115,11 +127,34 @@ def test_weights_without_a_stamp_are_checked_and_stamped(cli: Cli) -> None:
             "--weights would have no effect",
         ),
         (["destroy", "a.safetensors"], "invalid choice"),
+        (["load", "nowhere", "--model", "guarded_models:bare"], "there is no file nowhere"),
+        (["load", "empty", "--model", "guarded_models:bare"], "Name one of them, or another folder; pickles"),
+        (["load", "evil", "--model", "guarded_models:bare"], "a shard is a .safetensors file beside its index"),
+        (["load", "bad.bin", "--model", "guarded_models:bare"], "torch.load and weights_only=True"),
+        (["load", "notes.txt", "--model", "guarded_models:bare"], "Name one, an index of shards, or a folder"),
+        (["load", "zeros.safetensors", "--model", "guarded_models:bare"], "Fetch or save it again"),
+        (["load", "plain.safetensors", "--model", "guarded_models:bare"], "carries no formula"),
+        (["load", "a.safetensors", "--model", "guarded_models:failing"], "failed (RuntimeError: no luck)"),
+        (["check", "plain.safetensors", "--model", "guarded_models:failing"], "failed (RuntimeError: no luck)"),
+        (["save", "out.bin", "--model", "guarded_models:post"], "out.bin must end in .safetensors, or be a folder"),
+        (["save", "notes.txt", "--model", "guarded_models:post"], "notes.txt must end in .safetensors"),
+        (["save", "no/out.safetensors", "--model", "guarded_models:post"], "no folder no to write out.safetensors"),
+        (
+            ["save", "out.safetensors", "--model", "guarded_models:post", "--weights", "plain.safetensors"],
+            "plain.safetensors does not fit",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(words: list[str], message: str, cli: Cli) -> None:
-    for name in ("bad.safetensors", "bad.bin"):
+    cli("guard", "save", "a.safetensors", "--model", "guarded_models:post")
+    for name in ("bad.safetensors", "bad.bin", "notes.txt"):
         Path(name).write_bytes(b"\x80\x04K\x01.")
+    Path("zeros.safetensors").write_bytes(bytes(5000))
+    save_file({"x": torch.ones(2)}, "plain.safetensors")
+    for name in ("empty", "evil"):
+        Path(name).mkdir()
+    index = {"weight_map": {"x": "../plain.safetensors"}}
+    Path("evil/model.safetensors.index.json").write_text(json.dumps(index))
     code, out, err = cli("guard", *words)
     assert (code, out) == (2, "")
     assert message in err

@@ -155,6 +155,55 @@ class Block(nn.Module):
         return self.down(torch.nn.functional.gelu(self.up(x)))
 
 
+class Rounding(nn.Module):
+    """An RMSNorm whose statistics are in float32, and the stream's dtype comes before or after the gain."""
+
+    def __init__(self, order: str, width: int = 16) -> None:
+        super().__init__()
+        self.order, self.weight = order, nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.float()
+        h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + 1e-6)
+        return self.weight * h.to(x.dtype) if self.order == "before" else (self.weight.float() * h).to(x.dtype)
+
+
+class Rounded(nn.Module):
+    """Layers with such norms."""
+
+    def __init__(self, order: str, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.norms = nn.ModuleList(Rounding(order) for _ in range(3))
+            self.mlps = nn.ModuleList(nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 16)) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for norm, mlp in zip(self.norms, self.mlps, strict=True):
+            x = x + mlp(norm(x))
+        return x
+
+
+class Variant(nn.Module):
+    """A layer that knows two variants by name, and leaves its norms out under any other: what an upgrade may do."""
+
+    def __init__(self, variant: str | None = None, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.variant = variant
+            self.blocks = nn.ModuleList(Block("post") for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            x = x + block.mixed(block.n1(x) if self.variant == "prelayernorm" else x)
+            x = block.n1(x) if self.variant == "aiayn" else x
+            x = x + block.mlp(block.n2(x) if self.variant == "prelayernorm" else x)
+            x = block.n2(x) if self.variant == "aiayn" else x
+        return x
+
+
 class Home(nn.Module):
     """A model of one's own, with buffers that other versions of it do not have."""
 

@@ -10,8 +10,10 @@ import torch
 import transformers as hf
 from torch import nn
 
+import normula as nm
 from normula import guard
 from normula.guard.differences import in_behaviour
+from normula.rewire.errors import RewireError
 from tests.guard import models as m
 
 pytestmark = pytest.mark.negative
@@ -232,3 +234,86 @@ def test_another_activation_is_found_by_what_it_computes(tmp_path: Path) -> None
         layer.activation = torch.nn.functional.gelu  # type: ignore[union-attr]
     with pytest.raises(guard.WeightsError, match=r"does not compute what was saved, at the stream after layer 1"):
         guard.verify(model, tmp_path / "a.safetensors")
+
+
+def test_norms_that_a_changed_default_leaves_out_are_named(tmp_path: Path) -> None:
+    saved, upgraded = m.randomised(m.Variant("aiayn")), m.Variant()
+    upgraded.load_state_dict(saved.state_dict())  # the trap: the norms are still there, and nobody calls them
+    message = refused(saved, m.Variant(seed=1), VECTORS, tmp_path)
+    assert "saved as 2 x (x = norm(x + attn(x)); x = norm(x + mlp(x))); this model is" in message
+    assert "blocks.*.n1 (2 of them): LayerNorm at attn.norm_sum against no such norm" in message
+    assert "never used in this model's forward" in message
+
+
+def test_a_residual_taken_after_the_norm_is_kept_as_it_was_trained(tmp_path: Path) -> None:
+    saved = m.Home("normalised residual")
+    message = refused(m.randomised(saved), m.Home("post", seed=1), (m.IDS,), tmp_path)
+    assert "saved as 3 x (n = norm(x); n = norm(n + attn(n)); x = n + mlp(n))" in message
+    guard.save(saved, tmp_path / "a.safetensors", (m.IDS,))
+    with pytest.raises(RewireError, match=r"not equivalent .* weights that were trained under the old formula"):
+        nm.rewire(saved, "pre", example=(m.IDS,))
+
+
+def test_a_shared_norm_twice_is_exact_and_belongs_to_the_model_with_two(tmp_path: Path) -> None:
+    one = m.randomised(m.falcon(False))
+    two = nm.rewire(one, "parallel-two-norms", example={"input_ids": m.IDS})
+    assert two.rewiring.preserved == "function"
+    assert sum(p.numel() for p in two.parameters()) - sum(p.numel() for p in one.parameters()) == 2 * (2 * 16)
+    message = refused(two, m.falcon(False, seed=1), (m.IDS,), tmp_path)
+    assert "saved as" in message
+    assert "x = x + attn(norm(x)) + mlp(norm(x))" in message
+    with pytest.raises(RewireError, match="not equivalent"):
+        nm.rewire(m.randomised(m.falcon(True)), "parallel", example={"input_ids": m.IDS})
+
+
+def test_weights_of_post_norm_in_a_rewired_body_are_refused_though_their_names_fit(tmp_path: Path) -> None:
+    model = m.randomised(m.Home("post"))
+    with pytest.raises(RewireError, match=r"not equivalent to what this model computes: .* outputs change by"):
+        nm.rewire(model, "pre-no-final", example=(m.IDS,))
+    body = nm.rewire(model, "pre-no-final", example=(m.IDS,), accept_inexact=True)
+    assert body.rewiring.difference > 0.1
+    body.load_state_dict(model.state_dict())  # the trap
+    message = refused(model, body, (m.IDS,), tmp_path)
+    assert "saved as 3 x (x = norm(x + attn(x)); x = norm(x + mlp(x)))" in message
+    guard.save(body, tmp_path / "b.safetensors", (m.IDS,))  # and as weights of its own kind they are taken
+    twin = nm.rewire(m.Home("post"), "pre-no-final", example=(m.IDS,), accept_inexact=True)
+    guard.load(twin, tmp_path / "b.safetensors")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(("saved", "here"), [("before", "after"), ("after", "before")])
+def test_rounding_before_or_after_the_gain_is_part_of_the_layout(
+    saved: str, here: str, dtype: torch.dtype, tmp_path: Path
+) -> None:
+    x = VECTORS[0].to(dtype)
+    model, other = m.randomised(m.Rounded(saved)).to(dtype), m.Rounded(here, seed=1).to(dtype)
+    message = refused(model, other, (x,), tmp_path)
+    assert f"norms.* (3 of them): rounded {saved} the gain against rounded {here} the gain" in message
+    guard.load(m.Rounded(saved, seed=1).to(dtype), tmp_path / "a.safetensors")
+    guard.load(m.Rounded(here).float(), tmp_path / "a.safetensors")  # in one dtype both are one function
+    guard.save(model.float(), tmp_path / "b.safetensors", VECTORS)
+    guard.load(m.Rounded(here), tmp_path / "b.safetensors")
+
+
+@pytest.mark.parametrize(
+    ("kind", "order"), [(hf.LlamaForCausalLM, "before the gain"), (hf.GemmaForCausalLM, "after the gain")]
+)
+def test_llama_rounds_before_its_gain_and_gemma_after_it(kind: type[Any], order: str) -> None:
+    model = m.encoder(kind, num_key_value_heads=2, head_dim=8)
+    assert {norm.rounded for norm in guard.stamp(model.bfloat16(), (m.IDS,)).norms} == {order}
+    assert {norm.rounded for norm in guard.stamp(model.float(), (m.IDS,)).norms} == {""}
+
+
+def test_a_small_blenderbot_is_no_blenderbot(tmp_path: Path) -> None:
+    message = refused(m.seq2seq(hf.BlenderbotSmallModel), m.seq2seq(hf.BlenderbotModel), SEQ2SEQ, tmp_path)
+    assert "encoder.layernorm_embedding.weight, before the first block" in message
+    assert "missing from the checkpoint (fatal): encoder.layer_norm.weight, after block 1" in message
+
+
+def test_an_embedding_norm_that_was_deleted_from_a_file_is_fatal(tmp_path: Path) -> None:
+    model = m.seq2seq(hf.MBartModel)
+    stamp = guard.stamp(model, SEQ2SEQ)
+    left = {name: one for name, one in model.state_dict().items() if "layernorm_embedding" not in name}
+    guard.save(left, tmp_path / "a.safetensors", stamp=stamp)
+    with pytest.raises(guard.WeightsError, match=r"encoder\.layernorm_embedding\.weight, before the first block"):
+        guard.load(m.seq2seq(hf.MBartModel, seed=1), tmp_path / "a.safetensors")

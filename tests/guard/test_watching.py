@@ -95,6 +95,23 @@ def test_accelerate_is_asked_too(folder: Path) -> None:
     accelerate = pytest.importorskip("accelerate")
     with guard.watching() as watch:
         accelerate.load_checkpoint_in_model(m.bloom(True), str(folder))
+        with accelerate.init_empty_weights():
+            empty, other = m.bloom(True), m.bloom(False)
+        empty.tie_weights()
+        accelerate.load_checkpoint_and_dispatch(empty, str(folder), device_map={"": "cpu"})
+        for load in (accelerate.load_checkpoint_in_model, accelerate.load_checkpoint_and_dispatch):
+            with pytest.raises(guard.WeightsError, match="saved as"):
+                load(m.bloom(False), str(folder))
         with pytest.raises(guard.WeightsError, match="saved as"):
-            accelerate.load_checkpoint_in_model(m.bloom(False), str(folder))
+            accelerate.load_checkpoint_and_dispatch(other, str(folder), device_map={"": "cpu"})
+    assert len(watch.seen) == 2
+
+
+def test_what_accelerate_reads_is_held_against_the_stamp_that_is_given(folder: Path) -> None:
+    modeling = pytest.importorskip("accelerate.utils.modeling")
+    tensors = modeling.load_state_dict(str(folder / "model.safetensors"))
+    with guard.watching(folder) as watch:
+        m.bloom(True).load_state_dict(tensors, strict=False)
+        with pytest.raises(guard.WeightsError, match="saved as"):
+            m.bloom(False).load_state_dict(tensors, strict=False)
     assert len(watch.seen) == 1

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import normula as nm
-from normula.race import Grid, Job, Limits, StoreError, limits, outlook, run
+from normula.race import Grid, Job, Limits, StoreError, grid_of, limits, outlook, run
 from normula.race import race as race_of
 from normula.race.estimate import Estimate, duration, estimate
 from normula.race.pool import Done, Pool
@@ -107,6 +107,13 @@ def test_a_race_begins_or_goes_on_but_not_both(tmp_path: Path) -> None:
             nm.race(resume=tmp_path / "RUN", **fields)  # type: ignore[arg-type]
     with pytest.raises(StoreError, match="there is no race"):
         nm.race(resume=tmp_path / "RUN")
+
+
+@pytest.mark.parametrize(("warmup", "steps"), [(0, 150), ((0, 50), 150), ((0, 200), 400), ([200, 300], 600)])
+def test_steps_that_are_left_out_are_enough_for_the_warmup(warmup: Any, steps: int) -> None:
+    assert grid_of("pre", warmup=warmup).steps == steps
+    with pytest.raises(ValueError, match="a warmup is from 0 to fewer than the 9 steps"):
+        grid_of("pre", warmup=200, steps=9)
 
 
 @pytest.mark.usefixtures("inline")

@@ -70,7 +70,7 @@ def _save(options: argparse.Namespace) -> Any:
 
     model, example = _model(options)
     if options.weights:
-        guard.put_unstamped(model, options.weights)
+        guard.put_unstamped(model, options.weights, example)
     stamp = guard.save(model, options.file, example, dtype=options.dtype)
     proofs = ", ".join(dict.fromkeys(stage.proof for stage in stamp.stages))
     return [f"saved {options.file}", f"  {stamp.formula}" + (f"   ({proofs})" if proofs else "")], to_dict(stamp)
@@ -79,7 +79,7 @@ def _save(options: argparse.Namespace) -> Any:
 def _load(options: argparse.Namespace) -> Any:
     from normula import guard
 
-    model, example = _model(options)
+    model, example = _model_for(options)
     import warnings
 
     with warnings.catch_warnings():
@@ -91,7 +91,7 @@ def _load(options: argparse.Namespace) -> Any:
 def _verify(options: argparse.Namespace) -> Any:
     from normula import guard
 
-    model, example = _model(options)
+    model, example = _model_for(options)
     return _loaded(guard.verify(model, options.file, example), f"{options.model} is what {options.file} says")
 
 
@@ -105,8 +105,10 @@ def _loaded(found: Any, first: str) -> Any:
 def _check(options: argparse.Namespace) -> Any:
     from normula import guard
     from normula.record.base import to_dict
+    from normula.record.checkpoint import open_checkpoint
     from normula.record.weights import read_arrays
 
+    open_checkpoint(options.file)  # what is wrong with the file is said before a model is made
     model, example = _model(options)
     batch = read_arrays(options.batch) if options.batch else None
     found = guard.check(options.file, model, example, batch=batch)
@@ -131,8 +133,26 @@ def _show(options: argparse.Namespace) -> Any:
     stamp = guard.inspect(options.file)
     lines = [stamp.formula]
     for norm in stamp.norms:
-        lines.append(f"  {norm.site:14} {norm.kind:10} eps {norm.eps:.3g}  axes {list(norm.axes)}  {norm.path}")
+        rounded = f"  rounded {norm.rounded}" if norm.rounded else ""
+        what = f"{norm.kind:10} eps {norm.eps:.3g}  axes {list(norm.axes)}{rounded}"
+        lines.append(f"  {norm.site:14} {what}  {norm.path}")
     return lines, to_dict(stamp)
+
+
+def _model_for(options: argparse.Namespace) -> tuple[Any, Any]:
+    """The model that a checkpoint is held against; what it is run with stands in the stamp, and is not guessed."""
+    from normula.framework import room
+    from normula.guard.saving import stamp_in, unstamped
+    from normula.record.checkpoint import open_checkpoint
+
+    file = open_checkpoint(options.file)
+    stamp = stamp_in(file)
+    if stamp is None and not (file.about or {}).get("formula"):
+        raise ValueError(unstamped(file))
+    if options.input or stamp is None or stamp.inputs is None:
+        return _model(options)
+    found = room("torch").sources.from_factory(options.model)
+    return _model(options) if found is None else (found[0].eval(), None)
 
 
 def _model(options: argparse.Namespace) -> tuple[Any, Any]:

@@ -83,7 +83,7 @@ def _training(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
     add("--task", metavar="NAME", help="text, copy, repeat, digits, translate, recall, listops, hf:NAME; default text")
     add("--data", nargs="+", metavar="FILE", help="texts, or a folder; default: the sources of Python's library")
-    add("--steps", type=whole(1), metavar="N", help="updates of each run; default 150")
+    add("--steps", type=whole(1), metavar="N", help="updates of each run; default 150, or twice the longest warmup")
     add("--context", type=whole(1), metavar="T", help="tokens that a model sees at once; default the task's")
     add(
         "--shape",

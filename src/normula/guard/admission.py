@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from normula.guard.differences import Difference, changed, in_behaviour, in_formula, listed, swapped
 from normula.guard.names import Names, compared, said
+from normula.guard.parts import Part, body_of, part_of
 from normula.guard.stamping import (
     Example,
     Looked,
@@ -39,6 +40,8 @@ class Asked:
     Attributes:
         given: the tensors that should go into it; None for those that it has.
         there: the room's side of guarding.
+        part: how the model and the checkpoint belong together.
+        own: the model's tensors by name, and which of them are buffers.
         narrow: the narrowest dtype in the file.
     """
 
@@ -48,9 +51,16 @@ class Asked:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     there: Any
+    part: Part
+    own: tuple[dict[str, Any], frozenset[str]]
     given: dict[str, Any] | None = None
     narrow: str | None = None
     names: Names = field(default_factory=Names)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether no tensor of what is compared was allowed to be missing."""
+        return not any(name in self.own[0] for name in self.names.allowed)
 
 
 @dataclass(slots=True)
@@ -68,27 +78,32 @@ class Answer:
         return [*self.formula, *self.behaviour, *self.names]
 
 
-def asked(model: Any, saved: Stamp, where: str, example: Example) -> Asked:
+def asked(model: Any, saved: Stamp, where: str, example: Example, names: Collection[str] = ()) -> Asked:
     """A model and a stamp with the arguments that the stamp was made with.
+
+    Args:
+        names: of the checkpoint's tensors, where it may be of a part of the model, or the model of a part of it.
 
     Raises:
         ValueError: the stamp holds none, and none were given.
     """
     args, kwargs = arguments(example)
     there = guarded(model, (args, kwargs))
+    part = part_of(model, saved, names, there, args)
+    model, saved = part.model, part.saved
     if saved.inputs is not None:
         args, kwargs = inputs_of(saved.inputs, model, there, args)
     elif not args and not kwargs:
         raise ValueError(f"the arguments that {where} was saved with could not be written; pass the same as example=")
-    return Asked(model, saved, where, args, kwargs, there)
+    return Asked(model, saved, where, args, kwargs, there, part, there.tensors_of(model, args))
 
 
 def with_tensors(one: Asked, given: Mapping[str, Any], allow_missing: Sequence[str]) -> Asked:
     """The same with tensors that should go in, under the model's names."""
     there, saved = one.there, one.saved
-    own, buffers = there.tensors_of(one.model, one.args)
+    own, buffers = one.own
     plain = there.plain_names(list(given), list(own))
-    tensors = {plain[name]: tensor for name, tensor in given.items()}
+    tensors = one.part.tensors({plain[name]: tensor for name, tensor in given.items()})
     same = there.tied(own)
     for alias, kept in saved.tied.items():
         if alias in own and alias not in tensors and kept in tensors:
@@ -99,7 +114,7 @@ def with_tensors(one: Asked, given: Mapping[str, Any], allow_missing: Sequence[s
         elif alias not in tensors and kept in tensors:
             tensors[alias] = tensors[kept]
     one.names = compared(
-        {name: there.shape_of(tensor) for name, tensor in own.items()},
+        {**one.part.beside, **{name: there.shape_of(tensor) for name, tensor in own.items()}},
         {name: there.shape_of(tensor) for name, tensor in tensors.items()},
         optional=buffers | set(saved.buffers),
         allow_missing=allow_missing,
@@ -115,8 +130,11 @@ def answered(one: Asked) -> Answer:
 
     Where the same operators run on the same numbers, nothing more is asked.
     """
-    answer = Answer()
+    answer = Answer(notes=[one.part.note] if one.part.note else [])
     if one.names.fit and _is_the_same(one, answer):
+        return answer
+    if words := _of_prefix(one.names):
+        answer.lacking.append(words)
         return answer
     try:
         looked = look(one.model, one.args, one.kwargs)
@@ -128,7 +146,7 @@ def answered(one: Asked) -> Answer:
         _of_names(one, answer, ())
         return answer
     _of_formula(one, looked, answer)
-    _of_names(one, answer, norms_of(looked.reading))
+    _of_names(one, answer, norms_of(looked))
     if one.names.fit:
         _of_behaviour(one, looked, answer)
     return answer
@@ -152,7 +170,7 @@ def settle(one: Asked, answer: Answer, *, allow: bool) -> tuple[str, ...]:
 def _is_the_same(one: Asked, answer: Answer) -> bool:
     """Whether one pass with the given tensors is, node by node, the one that was saved."""
     finger = one.saved.fingerprint
-    if finger is None or one.names.allowed:
+    if finger is None or not one.is_whole:
         return False
     if one.given is not None and _has_the_program(one, finger, answer):
         return True
@@ -192,7 +210,7 @@ def _with_given(one: Asked, ends: Mapping[str, int]) -> tuple[Fingerprint | None
 
 def _of_formula(one: Asked, looked: Looked, answer: Answer) -> None:
     stages = stages_of(looked.reading)
-    here = Stamp(formula=line(stages), stages=stages, norms=norms_of(looked.reading))
+    here = Stamp(formula=line(stages), stages=stages, norms=norms_of(looked))
     found: list[Any] = in_formula(one.saved, here)
     if found:
         if one.saved.formula != here.formula:
@@ -214,6 +232,18 @@ def _of_names(one: Asked, answer: Answer, norms: Sequence[StampedNorm]) -> None:
     (answer.lacking if one.names.missing or one.names.shapes else answer.names).append(words)
 
 
+def _of_prefix(names: Names) -> str:
+    """That the tensors are of a part of the model, or the model of a part of theirs, in words."""
+    if prefix := body_of(names.missing, names.unexpected):
+        return f"its tensors are those of what this model holds as {prefix!r}, under names without it; load them there"
+    if prefix := body_of(names.unexpected, names.missing):
+        return (
+            f"its tensors are those of a model that holds this one as {prefix!r}; take those whose names begin so, "
+            "and the rest of each name"
+        )
+    return ""
+
+
 def _of_behaviour(one: Asked, looked: Looked, answer: Answer) -> None:
     saved = one.saved.fingerprint
     if saved is None:
@@ -226,7 +256,7 @@ def _of_behaviour(one: Asked, looked: Looked, answer: Answer) -> None:
     if here is None:
         answer.notes.append("a model without values computes none to compare")
         return
-    if one.names.allowed:
+    if not one.is_whole:
         answer.notes.append("with tensors missing, what the model computes was not compared")
         return
     if new := [name for name in _unused(one, program) if name in one.saved.samples and name not in one.saved.unused]:
@@ -258,17 +288,12 @@ def _note_unused(one: Asked, program: Program, answer: Answer) -> None:
 
 
 def _unused(one: Asked, program: Program) -> tuple[str, ...]:
-    own, buffers = _own(one)
+    own, buffers = one.own
     return unused_in(program, own, buffers, one.there.plain_name)
 
 
-def _own(one: Asked) -> tuple[dict[str, Any], frozenset[str]]:
-    found: tuple[dict[str, Any], frozenset[str]] = one.there.tensors_of(one.model, one.args)
-    return found
-
-
 def _samples(one: Asked) -> dict[str, tuple[float, ...]]:
-    tensors = one.given if one.given is not None else _own(one)[0]
+    tensors = one.given if one.given is not None else one.own[0]
     return {name: summed(one.there.sample(tensor)) for name, tensor in tensors.items() if name in one.saved.samples}
 
 
@@ -280,7 +305,7 @@ def _changed(one: Asked) -> list[str]:
 
 def _dtype(one: Asked) -> str:
     saved = one.saved.fingerprint.dtype if one.saved.fingerprint else "F32"
-    own = [one.there.dtype_of(tensor) for tensor in _own(one)[0].values()]
+    own = [one.there.dtype_of(tensor) for tensor in one.own[0].values()]
     return narrowest([saved, one.narrow or "F64", *own])
 
 

@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from normula.framework import room
+from normula.guard.candidates import Opening, flagged, rewired
 from normula.guard.names import compared, said, under_names_of
 from normula.guard.saving import stamp_in
 from normula.guard.stamping import Example, arguments, digest, guarded, line, look, norms_of, stages_of
+from normula.guard.verdict import verdict
 from normula.read import framework_to_read
 from normula.record.checkpoint import open_checkpoint
 from normula.record.evidence import Candidate, Evidence, Gain
-from normula.record.stamp import StampedNorm
-
-SURE: Final = 4.0
-"""A difference counts from so many standard errors: by chance, in one of 15,000 comparisons."""
-
-LEAST: Final = 0.1
-"""In parts of the lowest loss, up to 0.1 nats of it: a smaller difference is none, however often it is seen."""
-
-FEWEST: Final = 4
-"""Sequences of a batch; fewer give no standard error that is worth the name."""
-
-Opening = Callable[[], AbstractContextManager[Any]]
+from normula.record.stamp import StampedNorm, StampedStage
 
 
 def check(
@@ -42,8 +32,9 @@ def check(
 ) -> Evidence:
     """Find out which placement a checkpoint was trained with, or that this cannot be told.
 
-    The model is tried as it is and with every flag that speaks of norms or residuals the other way round: whether
-    the file's tensors fit, and what loss each has with them on a calibration batch. Nothing is loaded.
+    The model is tried as it is and with every flag that speaks of norms or residuals the other way round; where that
+    gives no other placement, as copies that are rewired: whether the file's tensors fit, and what loss each has with
+    them on a calibration batch. Nothing is loaded.
 
     Args:
         path: a file, an index or a folder.
@@ -68,9 +59,14 @@ def check(
         args, kwargs = there.example_of(model)
     batch = None if batch is None else variants.as_batch(batch, model)
     trial = Trial(there.tensors_in(found), args, kwargs, batch, loss)
-    for name, opening in _openings(variants.variants(model), others):
+    for name, opening in flagged(model, others):
         trial.add(name, opening)
-    formula, sure, reasons = _verdict(trial.tried, trial.chance, has_batch=batch is not None)
+    if len({one.formula for one in trial.tried}) == 1:
+        flags = len(trial.tried)
+        for name, opening in rewired(there.bare(model), trial.stages, args, kwargs):
+            trial.add(name, opening)
+        trial.tried[flags:] = [one for one in trial.tried[flags:] if one.fits]  # one that does not fit excludes nothing
+    formula, sure, reasons = verdict(trial.tried, trial.chance, has_batch=batch is not None)
     if (stamp := stamp_in(found)) is not None:
         formula, sure, reasons = stamp.formula, "stamp", [f"the file carries its formula: {stamp.formula}", *reasons]
     gains = tuple(_gains(there, trial.tensors, trial.norms))
@@ -94,6 +90,7 @@ class Trial:
         args, kwargs: of the forward that is read.
         batch, loss: what each candidate that fits is measured with.
         tried: the candidates, each with another program.
+        stages: of the first, which is the model as it is.
         norms: of all of them.
         notes: on those that could not be tried.
         chance: the loss of a model that guesses.
@@ -105,6 +102,7 @@ class Trial:
     batch: Mapping[str, Any] | None
     loss: Callable[[Any], Any] | None
     tried: list[Candidate] = field(default_factory=list)
+    stages: tuple[StampedStage, ...] = ()
     norms: list[StampedNorm] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     chance: float | None = None
@@ -116,7 +114,7 @@ class Trial:
             with opening() as variant:
                 self._add(name, variant)
         except Exception as error:
-            if not self.programs:
+            if not self.tried:
                 raise
             said = (str(error).strip().splitlines() or [""])[0]
             self.notes.append(f"{name} could not be tried ({type(error).__name__}: {said[:120]})")
@@ -127,96 +125,36 @@ class Trial:
         if program in self.programs:
             return  # this flag changes nothing
         self.programs.add(program)
-        reading = look(variant, self.args, self.kwargs).reading
-        stages, norms = stages_of(reading), norms_of(reading)
+        looked = look(variant, self.args, self.kwargs)
+        stages, norms = stages_of(looked.reading), norms_of(looked)
         self.norms += norms
+        self.stages = self.stages or stages
         own, buffers = there.tensors_of(variant)
         given = under_names_of(there, own, self.tensors)
         shapes = [{one: there.shape_of(tensor) for one, tensor in tensors.items()} for tensors in (own, given)]
         names = compared(*shapes, optional=buffers)
+        own, even = self._losses(there, variant, given) if names.fit else ((), ())
         self.tried.append(
             Candidate(
                 name=name,
                 formula=line(stages),
                 fits=names.fit,
                 why_not=said(names, (), self.norms, stages),
-                losses_nats=self._losses(there, variant, given) if names.fit else (),
+                losses_nats=own,
+                even_nats=even,
             )
         )
 
-    def _losses(self, there: Any, variant: Any, given: Mapping[str, Any]) -> tuple[float, ...]:
+    def _losses(
+        self, there: Any, variant: Any, given: Mapping[str, Any]
+    ) -> tuple[tuple[float, ...], tuple[tuple[float, ...], ...]]:
         if self.batch is None:
-            return ()
+            return (), ()
         with there.holding(variant, (), given):
-            each, chance = room("torch").variants.losses(there.bare(variant), self.batch, self.loss)
-        self.chance = chance
-        return tuple(float(one) for one in each)
-
-
-def _openings(found: Iterable[tuple[str, Opening]], others: Mapping[str, Any] | None) -> Iterator[tuple[str, Opening]]:
-    yield from found
-    for name, one in (others or {}).items():
-        yield name, lambda one=one: nullcontext(one)  # type: ignore[misc]
-
-
-def _verdict(tried: list[Candidate], chance: float | None, *, has_batch: bool) -> tuple[str, Any, list[str]]:
-    """A formula, what decided, and why."""
-    fitting = [one for one in tried if one.fits]
-    formulas = list(dict.fromkeys(one.formula for one in fitting))
-    if not fitting:
-        reasons = [f"{one.name} ({one.formula}) does not fit: {one.why_not}" for one in tried]
-        return "", "no", ["the tensors fit no candidate", *reasons]
-    refused = [f"not {one.name}: {one.why_not}" for one in tried if not one.fits]
-    if len(formulas) == 1 and refused:
-        why = f"of {len(tried)} candidates only {fitting[0].name} has all tensors of the file and no other"
-        return formulas[0], "tensors", [why, *refused]
-    if len(formulas) == 1:
-        return "", "no", ["the tensors fit, and no flag of the model gives another placement to compare it with"]
-    return _by_loss(fitting, chance, refused, has_batch=has_batch)
-
-
-def _by_loss(
-    fitting: list[Candidate], chance: float | None, refused: list[str], *, has_batch: bool
-) -> tuple[str, Any, list[str]]:
-    many = f"{len(fitting)} candidates have the same tensors: {', '.join(one.name for one in fitting)}"
-    if not has_batch:
-        return "", "no", [many, "only a calibration batch can tell them apart; pass batch= (--batch)", *refused]
-    ranked = sorted(fitting, key=lambda one: np.inf if one.loss_nats is None else one.loss_nats)
-    best = ranked[0]
-    rest = [one for one in ranked if one.formula != best.formula]
-    if best.loss_nats is None or len(best.losses_nats) < FEWEST:
-        few = f"the batch has {len(best.losses_nats)} sequences; {FEWEST} are needed to know how sure a difference is"
-        return "", "no", [many, few, *refused]
-    above = best.loss_nats - (chance if chance is not None else np.inf)
-    if above > -max(LEAST * LEAST, SURE * _error(np.asarray(best.losses_nats))):
-        guess = f"the lowest loss, {best.loss_nats:.3f} nats, is no better than guessing ({chance:.3f})"
-        return "", "no", [many, f"{guess}: these weights were not trained on such a batch, or not at all", *refused]
-    reasons, sure = [], True
-    for other in rest:
-        gap = np.asarray(other.losses_nats) - np.asarray(best.losses_nats)
-        error = _error(gap)
-        reasons.append(
-            f"{best.name} has a loss of {best.loss_nats:.3f} nats and {other.name} of {other.loss_nats:.3f}: "
-            f"a difference of {gap.mean():.3f} +- {error:.3f} over {len(gap)} sequences"
-        )
-        sure = sure and bool(gap.mean() > max(LEAST * min(best.loss_nats, LEAST), SURE * error))
-    if not sure:
-        return (
-            "",
-            "no",
-            [
-                many,
-                *reasons,
-                f"that is less than {SURE:g} standard errors, or than a tenth of the loss, so it cannot be told",
-                *refused,
-            ],
-        )
-    return best.formula, "behaviour", [*reasons, many, *refused]
-
-
-def _error(values: Any) -> float:
-    """The standard error of a mean."""
-    return float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("inf")
+            found = room("torch").variants.losses(there.bare(variant), self.batch, self.loss)
+        self.chance = found.chance
+        rows = tuple(tuple(float(one) for one in row) for row in found.even)
+        return tuple(float(one) for one in found.own), rows
 
 
 def _gains(there: Any, tensors: Mapping[str, Any], norms: list[StampedNorm]) -> Iterable[Gain]:

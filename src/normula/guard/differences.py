@@ -69,6 +69,8 @@ def in_behaviour(saved: Fingerprint, here: Fingerprint) -> list[Difference]:
 
 
 def _of_outputs(saved: Fingerprint, here: Fingerprint, tolerance: float) -> Iterator[Difference]:
+    if not saved.outputs:
+        return  # of a part of what was saved, nothing is known but its streams
     if [one.shape for one in saved.outputs] != [one.shape for one in here.outputs]:
         shapes = (" ".join(str(list(one.shape)) for one in finger.outputs) or "none" for finger in (saved, here))
         yield Difference(site="the output's shapes", saved=next(shapes), here=next(shapes))
@@ -204,6 +206,8 @@ def _pairs(norm: StampedNorm, other: StampedNorm | None) -> Iterator[tuple[str, 
         yield "'s axes", str(list(norm.axes)), str(list(other.axes))
     if abs(norm.eps - other.eps) > EPS * max(norm.eps, other.eps):
         yield "'s eps", f"{norm.eps:.3g}", f"{other.eps:.3g}"
+    if norm.rounded and other.rounded and norm.rounded != other.rounded:
+        yield "", f"rounded {norm.rounded}", f"rounded {other.rounded}"
 
 
 def _identity(norm: StampedNorm) -> Any:

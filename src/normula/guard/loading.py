@@ -71,15 +71,15 @@ def load(
         return _by_spec(model, found, allow, allow_missing)
     if saved is None:
         raise WeightsError(unstamped(found))
-    one = asked(model, saved, found.where, example)
     tensors = there.tensors_in(found)
+    one = asked(model, saved, found.where, example, tensors)
     with_tensors(one, tensors, allow_missing)
     answer = answered(one)
     allowed = settle(one, answer, allow=allow)
     for word in allowed:
         warnings.warn(f"{found.where}: let through: {word}", stacklevel=2)
     assert one.given is not None
-    tree = there.put(model, one.args, one.given)
+    tree = there.put(one.model, one.args, one.given)
     return Loaded(where=found.where, formula=saved.formula, allowed=allowed, notes=tuple(answer.notes), tree=tree)
 
 
@@ -92,8 +92,9 @@ def verify(model: Any, path: str | os.PathLike[str], example: Example = None) ->
     Raises:
         WeightsError: it is not; one line says where.
     """
-    found = guarded(model, arguments(example)).open_checkpoint(path)
-    one = asked(model, _stamp(found), found.where, example)
+    there = guarded(model, arguments(example))
+    found = there.open_checkpoint(path)
+    one = asked(model, _stamp(found), found.where, example, there.tensors_in(found))
     answer = answered(one)
     if answer.refusals:
         raise WeightsError(f"the model is not what {found.where} says: {'. '.join(answer.refusals)}")
@@ -125,8 +126,8 @@ def put_unstamped(model: Any, path: str | os.PathLike[str], example: Example = N
 def _read(model: Any, args: Any, kwargs: Any, there: Any) -> Any:
     if not args and not kwargs:
         args, kwargs = there.example_of(model)
-    reading = look(model, args, kwargs).reading
-    return stages_of(reading), norms_of(reading)
+    looked = look(model, args, kwargs)
+    return stages_of(looked.reading), norms_of(looked)
 
 
 def _by_spec(model: Any, found: Any, allow: bool, allow_missing: Sequence[str]) -> Loaded:

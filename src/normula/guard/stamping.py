@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from normula.framework import PACKAGES, room
 from normula.guard.inputs import drawn, made, written
+from normula.guard.rounding import roundings
 from normula.read import PASSES, framework_to_read
 from normula.read.reading import reading_and_ends
 from normula.record.base import environment
@@ -38,11 +39,13 @@ class Looked:
     Attributes:
         reading: what was read.
         ends: for each layer the node of the stream after it.
+        rounded: for each gain, whether what it multiplies is rounded before or after it.
         shapes: digest of a pass that computed shapes only; empty where the forward needs values.
     """
 
     reading: Reading
     ends: Mapping[str, int]
+    rounded: Mapping[str, str]
     shapes: str = ""
 
 
@@ -101,7 +104,7 @@ def stamp(model: Any, example: Example = None) -> Stamp:
     return Stamp(
         formula=line(stages_of(looked.reading)),
         stages=stages_of(looked.reading),
-        norms=norms_of(looked.reading),
+        norms=norms_of(looked),
         inputs=inputs,
         fingerprint=finger,
         samples={name: summed(there.sample(one)) for name, one in tensors.items() if name not in same},
@@ -140,7 +143,8 @@ def look(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Looked:
             if found is not None:
                 reading, ends = found
                 named = {side.plain_name(name): end for name, end in ends.items()}
-                return Looked(_plain(reading, side.plain_name), named, shapes)
+                rounded = {side.plain_name(name): order for name, order in roundings(program).items()}
+                return Looked(_plain(reading, side.plain_name), named, rounded, shapes)
     raise ValueError(
         "Each forward pass of this model computes something else, so nothing can be said of its checkpoint. "
         "Pass arguments that make it repeatable."
@@ -234,8 +238,8 @@ def stages_of(reading: Reading) -> tuple[StampedStage, ...]:
     )
 
 
-def norms_of(reading: Reading) -> tuple[StampedNorm, ...]:
-    """The norms of a reading."""
+def norms_of(looked: Looked) -> tuple[StampedNorm, ...]:
+    """The norms of a model that was read."""
     return tuple(
         StampedNorm(
             path=norm.path,
@@ -246,8 +250,9 @@ def norms_of(reading: Reading) -> tuple[StampedNorm, ...]:
             layers=norm.layers,
             parameters=norm.parameters,
             dtype=norm.dtype,
+            rounded=next((looked.rounded[name] for name in norm.parameters if name in looked.rounded), ""),
         )
-        for norm in reading.norms
+        for norm in looked.reading.norms
     )
 
 

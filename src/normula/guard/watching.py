@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -68,8 +68,10 @@ def watching(
     known = what if isinstance(what, Stamp) or what is None else inspect(what)
     watch = Watch()
 
-    def ask(model: Any, saved: Stamp, where: str, tensors: Mapping[str, Any] | None) -> None:
-        one = asked(model, saved, where, example)
+    def ask(
+        model: Any, saved: Stamp, where: str, tensors: Mapping[str, Any] | None, names: Collection[str] = ()
+    ) -> None:
+        one = asked(model, saved, where, example, names)
         if tensors is not None:
             with_tensors(one, tensors, allow_missing)
         answer = answered(one)
@@ -88,7 +90,7 @@ def watching(
         if saved is None:
             watch.skipped.append(f"{found.where}: it carries no stamp")
             return
-        ask(model, saved, found.where, room("torch").guarded.tensors_in(found))
+        ask(model, saved, found.where, room("torch").guarded.tensors_in(found), found.entries)
 
     def pretrained(model: Any, path: Any) -> None:
         if path is None or not Path(path).is_dir():
@@ -98,9 +100,10 @@ def watching(
                 ask(model, known, str(path), None)
             return
         checkpoint(model, path)
-        saved = stamp_in(open_checkpoint(path)) or known
+        found = open_checkpoint(path)
+        saved = stamp_in(found) or known
         if saved is not None:  # and what transformers made of the file is what is in it
-            ask(model, saved, os.fspath(path), None)
+            ask(model, saved, os.fspath(path), None, found.entries)
 
     def saved(model: Any, folder: Any) -> None:
         replace_text(Path(folder) / SIDE, json.dumps(about(stamp(model, example), model)))

@@ -125,7 +125,8 @@ def race(
 def grid_of(placements: Iterable[Contestant] | Contestant, **fields: Any) -> Grid:
     """The grid of a race that is made here and now: files by their whole path, the device by its name.
 
-    Where the framework is still to be chosen by timing, it is in PyTorch.
+    Where the framework is still to be chosen by timing, it is in PyTorch. Where the steps are left out, there are at
+    least twice as many as in the longest warmup.
 
     Raises:
         ValueError: a field that cannot be.
@@ -137,7 +138,14 @@ def grid_of(placements: Iterable[Contestant] | Contestant, **fields: Any) -> Gri
         values["data"] = _absolute(values["data"])
     if "device" in values:
         values["device"] = room(values.get("framework")).device(values["device"])
+    values.setdefault("steps", max(Grid.steps, 2 * _longest(values.get("warmup", 0))))
     return Grid(placements=placements, **values)  # type: ignore[arg-type]
+
+
+def _longest(warmup: Any) -> int:
+    """The longest of one or several warmups; 0 where they are none, which the grid will say."""
+    found = warmup if isinstance(warmup, Iterable) and not isinstance(warmup, str) else (warmup,)
+    return max((one for one in found if isinstance(one, int)), default=0)
 
 
 def checked(grid: Grid, *, sure: bool) -> Grid:

@@ -36,6 +36,12 @@ LONGEST_INDEX: Final = 100_000_000
 KEY: Final = "normula"
 """Where a file's metadata say what is known about the weights."""
 
+PICKLES: Final = frozenset((".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle"))
+"""Suffixes of files that may be pickles."""
+
+OTHER_KINDS: Final = PICKLES | {".npz", ".h5", ".msgpack", ".json"}
+"""Suffixes of files that other programs write; a folder of such a name would be taken for one."""
+
 SIDE: Final = "normula.json"
 """Where a folder says it, if its files were written by another program."""
 
@@ -91,7 +97,7 @@ def open_checkpoint(path: str | os.PathLike[str]) -> Checkpoint:
     elif path.suffix == ".safetensors" or not path.exists():
         files, listed = [path], None
     else:
-        raise WeightsError(f"{where} is no .safetensors file; others, which may run code when they are read, never are")
+        raise WeightsError(_other_kind(path))
     headers = {file: read_header(file) for file in files}
     entries = _joined(headers, listed, where)
     first = next(iter(headers.values()), Header(metadata={}, entries={}))
@@ -119,6 +125,7 @@ def write_checkpoint(
         The files that now are the checkpoint.
     """
     path = Path(path)
+    refuse_as_target(path)
     said = {**(metadata or {}), KEY: json.dumps(about)}
     if path.suffix == ".safetensors":
         with replacing(path) as file:
@@ -136,6 +143,19 @@ def write_checkpoint(
     for one in old - set(new):
         one.unlink(missing_ok=True)
     return new
+
+
+def refuse_as_target(path: Path) -> None:
+    """Refuse a path that nothing can be written to, or that says it is of another kind than what is written.
+
+    Raises:
+        ValueError: its suffix is that of another kind of file; it is a file and should be a folder.
+        FileNotFoundError: there is no folder to write it into.
+    """
+    if path.suffix in OTHER_KINDS or (path.suffix != ".safetensors" and path.is_file()):
+        raise ValueError(f"{path} must end in .safetensors, or be a folder. Name one of these")
+    if path.suffix == ".safetensors" and not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} to write {path.name} into. Make it first")
 
 
 @contextmanager
@@ -158,6 +178,16 @@ def replace_text(path: Path, text: str) -> None:
         file.write(text.encode("utf-8"))
 
 
+def _other_kind(path: Path) -> str:
+    """That a file is of a kind that is not read, and what to do."""
+    if path.suffix not in PICKLES:
+        return f"{path} is no .safetensors file, and others never are read. Name one, an index of shards, or a folder"
+    return (
+        f"{path} is no .safetensors file; pickles, which run code when they are read, never are. Where you trust it, "
+        "read it with torch.load and weights_only=True, and write it with safetensors.torch.save_file"
+    )
+
+
 def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
@@ -173,7 +203,10 @@ def _main_file(folder: Path) -> Path:
     indexes = [one for one in found if one.name.endswith(".json")]
     if len(indexes or found) != 1:
         names = ", ".join(one.name for one in found) or "none"
-        raise WeightsError(f"{folder} must have {WHOLE} or {INDEX}; its files of weights are: {names}")
+        raise WeightsError(
+            f"{folder} must have {WHOLE} or {INDEX}; its files of weights are: {names}. Name one of them, or another "
+            "folder; pickles, such as .bin and .pt, are never read"
+        )
     return (indexes or found)[0]
 
 

@@ -20,6 +20,9 @@ class Candidate:
         fits: whether all its tensors are there, and none is left over.
         why_not: if it does not fit, the tensors by site.
         losses_nats: of each sequence of the calibration batch; empty where none was measured.
+        even_nats: the same with the logits brought to equal RMS, from 1/8 to 32 in octaves: a row for each. Another
+            placement may make all logits larger, and where answers are easy, louder is a lower loss by itself. Empty
+            where a loss of the user's own was asked for.
     """
 
     name: str
@@ -27,6 +30,7 @@ class Candidate:
     fits: bool
     why_not: str = ""
     losses_nats: tuple[float, ...] = ()
+    even_nats: tuple[tuple[float, ...], ...] = ()
 
     @property
     def loss_nats(self) -> float | None:

@@ -24,7 +24,11 @@ class StampedStage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StampedNorm:
-    """A norm: where it stands, what it computes, and its parameters by the names that the file has."""
+    """A norm: where it stands, what it computes, and its parameters by the names that the file has.
+
+    `rounded` says whether what it normalised is rounded to the stream's dtype before or after its gain; empty where
+    nothing is, or that is not seen.
+    """
 
     path: str
     site: str
@@ -34,6 +38,7 @@ class StampedNorm:
     layers: tuple[int, ...] = ()
     parameters: tuple[str, ...] = ()
     dtype: str = "float32"
+    rounded: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,7 +79,7 @@ def read_header(path: str | os.PathLike[str]) -> Header:
         length = int.from_bytes(file.read(8), "little") if size >= 8 else 0
         if size < 8 or length > size - 8:
             said = f"its header should have {length:,} bytes and {max(size - 8, 0):,} follow"
-            raise WeightsError(f"{where} is no safetensors file, or is cut short: {said}")
+            raise WeightsError(f"{where} is no safetensors file, or is cut short: {said}. Fetch or save it again")
         if length > LONGEST_HEADER:
             raise WeightsError(f"{where} has a header of {length:,} bytes; {LONGEST_HEADER:,} are allowed")
         raw = file.read(length)
@@ -129,7 +129,7 @@ def read_json(raw: bytes, where: str, deepest: int) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         said = str(error).splitlines()[0][:120]
         raise WeightsError(
-            f"{where} is no safetensors file, or is cut short: its JSON does not read ({said})"
+            f"{where} is no safetensors file, or is cut short: its JSON does not read ({said}). Fetch or save it again"
         ) from None
     if not isinstance(found, dict):
         raise WeightsError(f"{where} should hold a JSON object, not a {type(found).__name__}")

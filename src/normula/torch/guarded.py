@@ -19,6 +19,7 @@ from normula.record.program import Program
 from normula.record.tensorfile import Entry, Stored, WeightsError
 from normula.torch.capture import capture
 from normula.torch.capture import recorded as recorded_pass
+from normula.torch.remembered import Remembered
 
 KINDS: Final = {
     **{torch.float64: "F64", torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.bool: "BOOL"},
@@ -153,6 +154,7 @@ def write(
     """Write a model's tensors and what is known about them; into a folder, with the config that transformers reads."""
     tensors, _ = tensors_of(model)
     path = Path(path)
+    checkpoint.refuse_as_target(path)
     if path.suffix != ".safetensors":
         path.mkdir(parents=True, exist_ok=True)
         for name, text in _configs(bare(model)).items():
@@ -181,10 +183,13 @@ def sample(tensor: Tensor) -> list[float]:
     if tensor.is_meta or not tensor.numel() or tensor.is_complex():
         return []
     step = max(1, tensor.numel() // SAMPLE)
-    places = torch.arange(0, tensor.numel(), step)[:SAMPLE]
     flat = tensor.detach()
-    picked = flat.reshape(-1)[places.to(flat.device)] if flat.is_contiguous() else _picked(flat, places)
-    return [float(one) for one in picked.to("cpu", torch.float64)]
+    if flat.is_contiguous():
+        picked = flat.view(-1)[::step][:SAMPLE]
+    else:
+        picked = _picked(flat, torch.arange(0, tensor.numel(), step)[:SAMPLE])
+    found: list[float] = picked.to("cpu", torch.float64).tolist()
+    return found
 
 
 def is_empty(tensor: Tensor) -> bool:
@@ -290,7 +295,7 @@ def seen(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Pr
     """What a pass computes, seen on tensors that have shapes only; None where the forward needs values."""
     model = bare(model)
     try:
-        with eagerly(), _without_values(model):
+        with eagerly(), _without_values(model), Remembered():
             return capture(model, args, kwargs)
     except Exception:  # whatever a forward raises that asks a tensor for its values
         return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +24,9 @@ Opening = Callable[[], AbstractContextManager[nn.Module]]
 IGNORED: Final = -100
 """The label of a token that does not count, as PyTorch has it."""
 
+LOUDNESSES: Final = tuple(2.0**power for power in range(-3, 6))
+"""The RMS of logits about their mean, from where a softmax is nearly even to where it is nearly a choice."""
+
 
 def variants(model: nn.Module) -> Iterator[tuple[str, Opening]]:
     """A name and what opens it: the model as it is, with flags of its live modules, with flags of its config."""
@@ -39,10 +43,23 @@ def variants(model: nn.Module) -> Iterator[tuple[str, Opening]]:
             yield f"config.{name}={not flags[name]}", lambda name=name: _made(model, with_flipped(config, name))  # type: ignore[misc]
 
 
-def losses(
-    model: nn.Module, batch: Mapping[str, Any], loss: Callable[[Any], Any] | None
-) -> tuple[NDArray[np.float64], float | None]:
-    """The loss of each sequence in nats, and that of a model that guesses evenly, where that is known.
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What a batch says of a model.
+
+    Attributes:
+        own: the loss of each sequence in nats.
+        chance: that of a model that guesses evenly, where it is known.
+        even: the loss of each sequence with logits brought to each of `LOUDNESSES`; empty where there are none.
+    """
+
+    own: NDArray[np.float64]
+    chance: float | None = None
+    even: tuple[NDArray[np.float64], ...] = ()
+
+
+def losses(model: nn.Module, batch: Mapping[str, Any], loss: Callable[[Any], Any] | None) -> Losses:
+    """The loss of each sequence of a batch, as loud as the model says it, and quieter and louder.
 
     Without a loss of its own, a causal model is asked for the next token, another for the labels, or for the tokens
     that it was given.
@@ -52,10 +69,10 @@ def losses(
     """
     inputs = {name: value for name, value in batch.items() if name != "labels"}
     with undisturbed(model, 0, generic=False), eagerly():
-        output = model(**inputs)
+        output = _output(model, inputs)
         if loss is not None:
             value = loss(output)
-            return np.atleast_1d(torch.as_tensor(value).detach().double().cpu().numpy()).reshape(-1), None
+            return Losses(np.atleast_1d(torch.as_tensor(value).detach().double().cpu().numpy()).reshape(-1))
         logits = _logits(output)
         labels = batch.get("labels", batch.get("input_ids"))
         if logits is None or labels is None:
@@ -66,16 +83,36 @@ def losses(
             logits, labels = logits[:, :-1], labels[:, 1:]
         if logits.shape[:-1] != labels.shape:
             raise ValueError(f"labels of shape {list(labels.shape)} do not fit logits of shape {list(logits.shape)}")
-        each = F.cross_entropy(
-            logits.reshape(-1, logits.shape[-1]).double(),
-            labels.reshape(-1).long(),
-            ignore_index=IGNORED,
-            reduction="none",
-        ).reshape(labels.shape)
-        counted = (labels != IGNORED).double()
-        axes = tuple(range(1, labels.dim()))
-        mean = each.sum(axes) / counted.sum(axes).clamp(min=1) if axes else each
-        return mean.cpu().numpy(), float(np.log(logits.shape[-1]))
+        centred = logits.float() - logits.float().mean(-1, keepdim=True)
+        rms = max(float(centred.square().mean().sqrt()), 1e-9)
+        return Losses(
+            own=_of_each(centred, labels),
+            chance=float(np.log(logits.shape[-1])),
+            even=tuple(_of_each(centred * (one / rms), labels) for one in LOUDNESSES),
+        )
+
+
+def _output(model: nn.Module, inputs: Mapping[str, Any]) -> Any:
+    try:
+        return model(**inputs)
+    except Exception as error:  # whatever a forward raises on what it is not made for
+        said = (str(error).strip().splitlines() or [""])[0]
+        raise ValueError(
+            f"the batch ({', '.join(inputs)}) does not go through the model ({type(error).__name__}: {said[:160]}). "
+            "Name its tensors as the arguments of forward are, in its shapes"
+        ) from error
+
+
+def _of_each(logits: Tensor, labels: Tensor) -> NDArray[np.float64]:
+    """The mean over the tokens of each sequence that count."""
+    each = F.cross_entropy(
+        logits.reshape(-1, logits.shape[-1]), labels.reshape(-1).long(), ignore_index=IGNORED, reduction="none"
+    )
+    each, axes = each.reshape(labels.shape).double(), tuple(range(1, labels.dim()))
+    counted = (labels != IGNORED).double()
+    mean = each.sum(axes) / counted.sum(axes).clamp(min=1) if axes else each
+    found: NDArray[np.float64] = mean.cpu().numpy()
+    return found
 
 
 def as_batch(batch: Mapping[str, Any], model: nn.Module) -> dict[str, Any]:

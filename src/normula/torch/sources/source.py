@@ -98,24 +98,25 @@ def _meant(text: str) -> str:
     return nearest(kind, ("hf", "timm")).replace("'?", f":{rest}'?") if colon else f"; did you mean 'hf:{text}'?"
 
 
+def from_factory(text: str) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None:
+    """What a function `package.module:factory` makes, and the inputs that it returned; none are guessed.
+
+    Returns:
+        None for a text that names a model in another way.
+
+    Raises:
+        SourceError: there is no such function, or it fails.
+    """
+    kind, _, rest = text.strip().partition(":")
+    is_one = (
+        kind not in ("hf", "timm") and kind.replace(".", "").isidentifier() and rest.replace(".", "").isidentifier()
+    )
+    return _parted(text, _made(text, kind, rest)[1]) if is_one else None
+
+
 def _from_factory(text: str, module: str, name: str, asks: Mapping[str, Ask]) -> Source:
     """What a user's own function makes."""
-    try:
-        found: Any = import_module(module)
-    except ModuleNotFoundError as error:
-        raise SourceError(f"there is no module {error.name!r} (of {text}); is its folder on PYTHONPATH?") from None
-    except Exception as error:  # whatever a user's module raises
-        raise SourceError(f"the module {module!r} does not load ({first_line(error)})") from error
-    for part in name.split("."):
-        if not hasattr(found, part):
-            raise SourceError(f"{module} has no {name!r}{nearest(part, dir(found))}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise SourceError(f"{text} is a {type(found).__name__}, not a function that makes a model")
-    try:
-        made = _called(found) if not isinstance(found, nn.Module) else found
-    except Exception as error:  # whatever a user's factory raises
-        raise SourceError(f"{text} failed ({first_line(error)}); it is called without arguments") from error
+    found, made = _made(text, module, name)
     model, args, kwargs = _parted(text, made)
     from normula.torch.sources.guess import Guess
     from normula.torch.sources.trying import fitted, tensors
@@ -129,6 +130,26 @@ def _from_factory(text: str, module: str, name: str, asks: Mapping[str, Ask]) ->
         kwargs = dict(tensors(fitted(guess, guess.first(), {}), model))
     plain = Source(model=model, args=args, kwargs=kwargs, title=text)
     return replace(plain, flagged=_flagged(found, plain))
+
+
+def _made(text: str, module: str, name: str) -> tuple[Any, Any]:
+    """The function that a text names, and what it returns."""
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        raise SourceError(f"there is no module {error.name!r} (of {text}); is its folder on PYTHONPATH?") from None
+    except Exception as error:  # whatever a user's module raises
+        raise SourceError(f"the module {module!r} does not load ({first_line(error)})") from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise SourceError(f"{module} has no {name!r}{nearest(part, dir(found))}")
+        found = getattr(found, part)
+    if not callable(found):
+        raise SourceError(f"{text} is a {type(found).__name__}, not a function that makes a model")
+    try:
+        return found, _called(found) if not isinstance(found, nn.Module) else found
+    except Exception as error:  # whatever a user's factory raises
+        raise SourceError(f"{text} failed ({first_line(error)}); it is called without arguments") from error
 
 
 def _check(text: str, model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
