@@ -8,6 +8,7 @@ process is ended in the middle of a message, as an interrupt does.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import pickle
@@ -24,6 +25,9 @@ from types import TracebackType
 from typing import Any, Protocol, Self, runtime_checkable
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+SELDOM = 100_000
+"""Objects more than before at which a process looks for those that nothing reaches: a framework loads a million."""
 
 Say = Callable[[Any], None]
 
@@ -277,6 +281,7 @@ def _started(place: int) -> _Member:
 
 def _work(connection: Connection) -> None:
     """What a process does: one job after the other, until the connection ends."""
+    gc.set_threshold(SELDOM)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to all processes; only the first answers it
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with suppress(OSError):
