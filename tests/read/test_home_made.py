@@ -205,3 +205,34 @@ def test_an_input_without_a_batch_is_read_as_with_one() -> None:
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
     (stage,) = read(model, torch.randn(3, 8)).stages
     assert stage.block == "x = norm(x + attn(x)); x = norm(x + mlp(x))"
+
+
+class Rounded(nn.Module):
+    """An RMSNorm as Llama's: in single precision whatever the stream is in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        return self.weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+def test_statistics_in_single_precision_are_told_and_do_not_spoil_the_proof(dtype: torch.dtype) -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.up, self.down = Rounded(), nn.Linear(16, 32), nn.Linear(32, 16)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.down(self.up(self.norm(x)).relu())
+
+    torch.manual_seed(0)
+    model = nn.Sequential(*(Block() for _ in range(6))).to(dtype)
+    reading = read(model, torch.randn(2, 5, 16, dtype=dtype))
+    assert [(stage.layers, stage.proof, stage.block) for stage in reading.stages] == [
+        (6, "replayed", "x = x + mlp(norm(x))")
+    ]
+    assert {norm.dtype for norm in reading.norms} == {"float32"}

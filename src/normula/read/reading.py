@@ -204,6 +204,10 @@ def parameter_names(graph: Graph, node: int) -> tuple[str, ...]:
     return tuple(name for place in places for name in graph.parameters(graph.inputs(node)[place]))
 
 
+_WIDE = {"bfloat16": "float32", "float16": "float32"}
+"""In which operators of a framework take statistics of a value."""
+
+
 def _norm(graph: Graph, nodes: list[int], sites: dict[int, tuple[str, int]]) -> ReadNorm:
     first = nodes[0]
     node, source = graph[first], graph[graph.inputs(first)[0]]
@@ -219,7 +223,7 @@ def _norm(graph: Graph, nodes: list[int], sites: dict[int, tuple[str, int]]) -> 
         width=width,
         calls=len(nodes),
         shared=len(set(found)) > 1,
-        dtype=source.dtype,
+        dtype=node.attrs.get("dtype", _WIDE.get(source.dtype, source.dtype)),
         layers=tuple(dict.fromkeys(layer for _, layer in found)),
     )
 

@@ -163,7 +163,9 @@ class _Replay:
         self.formula = Formula(written.text)
         self.back = {new: old for old, new in self.formula.renumbering.items()}
         types = {graph[node].dtype for node in (*written.starts.values(), *written.ends.values(), *written.sums)}
-        self.tolerance = max(TOLERANCE.get(one, 1e-4) for one in types)  # statistics may be finer than the stream
+        norms = [graph[part.norm] for part in written.made if isinstance(part, Normed)]
+        types |= {norm.attrs["dtype"] for norm in norms if "dtype" in norm.attrs}
+        self.tolerance = max(TOLERANCE.get(one, 1e-4) for one in types)  # the coarser of stream and statistics
         if MEASURED.search(written.text):
             self.tolerance = max(self.tolerance, 1e-5)  # of a constant, six digits are written
         whole = {*written.starts.values()}
