@@ -123,7 +123,7 @@ def test_every_option_reaches_the_race(cli: Cli, asked: dict[str, Any], tmp_path
 def test_what_is_not_asked_for_is_left_to_the_library(cli: Cli, asked: dict[str, Any], tmp_path: Path) -> None:
     assert cli("race", "--placement", "pre,post", "--lanes", "peri", "--out", str(tmp_path / "RUN")).code == 0
     assert {*asked} == {"placements", "out", "sure", "log", "report", "say"}
-    assert asked["placements"] == ["peri"]
+    assert asked["placements"] == ["pre", "post", "peri"]
 
 
 def test_contestants_with_settings_are_told_from_several() -> None:

@@ -52,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Placements, the grid, the training, the models, the limits, the file."""
     add = parser.add_argument
     add("placements", nargs="*", metavar="NAME_OR_FORMULA", help="such as pre, 'norm(x + f(x))', 'post, final=norm(x)'")
-    add("--placement", "--lanes", nargs="+", default=[], metavar="NAMES", help="the same, as pre,post")
+    add("--placement", "--lanes", nargs="+", action="extend", default=[], metavar="NAMES", help="the same, as pre,post")
     grid = parser.add_argument_group("the grid: every combination is run; values stand side by side, or with commas")
     for name, (metavar, read, text) in LISTS.items():
         grid.add_argument(f"--{name}", nargs="+", type=several(read), metavar=metavar, help=text)
