@@ -134,3 +134,11 @@ def test_before_the_first_update_a_schedule_that_starts_from_nothing_is_not_read
 def test_after_the_schedule_prores_is_the_placement_that_it_ends_as() -> None:
     reading = in_torch(nm.Spec(placement="prores", **SIZES), given(), training_step=4000)
     assert [(stage.layers, "pre" in stage.names) for stage in reading.stages] == [(2, True)]
+
+
+def test_learned_factors_that_multiply_one_another() -> None:
+    """GPAS after three sublayers: its first gate's share of the stream goes through the later gates too."""
+    spec = nm.Spec(placement="gpas", sublayers=("attn", "mlp", "mlp"), **SIZES)
+    (stage,) = in_torch(spec, given()).stages
+    assert (stage.layers, stage.proof) == (2, "replayed")
+    assert "g*g2 * x" in stage.block

@@ -121,18 +121,19 @@ class _Held:
 
 @dataclass(slots=True, eq=False)
 class _Factor:
-    """A learned factor, or what is divided by one, and the fixed numbers that stand before it."""
+    """A learned factor, or what is divided by one, and the fixed numbers and further factors that stand before it."""
 
     replay: _Replay
     part: Gained
     number: float = 1.0
     divides: bool = False
+    before: _Factor | None = None
 
     def __mul__(self, other: Any) -> Any:
         if isinstance(other, _Held):
             return self.of(other)
         if isinstance(other, _Factor):
-            raise RefusedError("two learned factors stand together")
+            return replace(other, before=self if other.before is None else self * other.before)
         return replace(self, number=self.number * other)
 
     __rmul__ = __mul__
@@ -143,12 +144,18 @@ class _Factor:
     __radd__ = __sub__ = __rsub__ = __add__
 
     def __rtruediv__(self, number: float) -> _Factor:
+        if self.before is not None:
+            raise RefusedError("something is divided by two learned factors")
         return replace(self, number=number / self.number, divides=not self.divides)
 
     def __neg__(self) -> _Factor:
         return replace(self, number=-self.number)
 
     def of(self, value: _Held) -> _Held:
+        product = self._product(value)
+        return product if self.before is None else self.before.of(product)
+
+    def _product(self, value: _Held) -> _Held:
         if self.divides:
             return self.replay.ungained(self.part, value) * self.number
         try:
