@@ -28,7 +28,7 @@ SMALL = ["--depth", "1", "--width", "8", "--batch", "4", "--task", "copy", "--st
 def raced(note: str = "", **fields: Any) -> Race:
     store = memory(tiny(**fields))
     drive(store, Inline())
-    return answer(store.grid, store.trials, environment=origin().environment, seconds=1.0, note=note)
+    return answer(store.grid, store.trials, environment=origin().environment, digest="", seconds=1.0, note=note)
 
 
 @pytest.fixture

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 import normula as nm
-from normula.race import Grid, Job, Limits, StoreError, grid_of, limits, outlook, run
+from normula.race import Grid, Job, Limits, StoreError, grid_of, limits, outlook, read, run
 from normula.race import race as race_of
 from normula.race.estimate import Estimate, duration, estimate
 from normula.race.pool import Done, Pool
+from normula.race.trial import at_hand
 from normula.race.work import Pace
 from tests.race.inline import TINY, Inline, tiny, untimed
 
@@ -124,6 +125,17 @@ def test_files_are_found_again_from_another_folder(tmp_path: Path, monkeypatch: 
     nm.race(**fields, out="RUN", trials=1, workers=1)
     monkeypatch.chdir("/")
     assert len(nm.race(resume=tmp_path / "RUN", workers=1).trials) == 4
+
+
+@pytest.mark.usefixtures("inline")
+def test_a_race_is_read_where_its_data_are_not(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("she sells sea shells on the sea shore. " * 40)
+    found = nm.race(**{**TINY, "task": "text", "data": text, "context": 8}, out=tmp_path / "RUN", workers=1)
+    text.unlink()
+    at_hand.cache_clear()
+    again = read(tmp_path / "RUN")
+    assert replace(again, seconds=found.seconds) == found
 
 
 def test_the_time_of_each_size_is_that_of_its_updates() -> None:

@@ -21,6 +21,7 @@ def answer(
     trials: Sequence[Trial],
     *,
     environment: Environment,
+    digest: str,
     seconds: float,
     note: str = "",
     budget: Mapping[str, Any] | None = None,
@@ -29,8 +30,9 @@ def answer(
 
     Args:
         grid: what was asked for.
-        trials: the runs that were made, in any order; failed and dropped ones too.
+        trials: the runs that were made, in the order of the grid; failed and dropped ones too.
         environment: where they were made.
+        digest: of the task's data, which need not be at hand.
         seconds: that the whole took.
         note: why the race is not whole, such as `interrupted`; empty where it is.
         budget: its limits, by the names of the command's options, such as `{"max_seconds": 60}`.
@@ -38,24 +40,23 @@ def answer(
     Returns:
         The record. But for seconds and what is measured in seconds it depends on the runs alone.
     """
-    order = {(entry.identity, entry.name, entry.init): place for place, entry in enumerate(grid.entries)}
-    sorted_trials = tuple(sorted(trials, key=lambda trial: order[trial.identity, trial.name, trial.init]))
+    made = tuple(trials)
     contestants = tuple(of_lane(lane) for lane in grid.lanes)
     marked = {lane.name: why for lane in grid.lanes if (why := nonstandard(placed(lane)))}
-    parts = fields(grid, sorted_trials)
+    parts = fields(grid, made)
     gaps = [differences(one) for one in parts]
     ranks = [standings(one, found) for one, found in zip(parts, gaps, strict=True)]
-    shares = effects(sorted_trials)
+    shares = effects(made)
     return Race(
         grid=grid.to_dict(),
         data={
-            "name": grid.of.name,
-            "digest": grid.of.digest,
-            "stuck_loss": sorted_trials[0].stuck_loss if sorted_trials else math.nan,
+            "name": grid.task,
+            "digest": digest,
+            "stuck_loss": made[0].stuck_loss if made else math.nan,
         },
         contestants=contestants,
         nonstandard=marked,
-        trials=sorted_trials,
+        trials=made,
         planned=grid.size,
         cells=tuple(cell for one in parts for cell in one.cells()),
         standings=tuple(row for rows in ranks for row in rows),
@@ -64,7 +65,7 @@ def answer(
         verdict=verdict(
             {one.name: one.title for one in contestants},
             list(zip(parts, ranks, gaps, strict=True)),
-            sorted_trials,
+            made,
             planned=grid.size,
             shares=shares,
             marked=marked,
