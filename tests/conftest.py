@@ -2,9 +2,10 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import jaxtyping
 import pytest
 from hypothesis import settings
 
@@ -21,6 +22,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="write what the tests produce to tests/golden instead of comparing",
     )
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Array annotations go unchecked, as for a user: compilers cannot see through the checks, and they come first."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 @pytest.fixture(autouse=True)

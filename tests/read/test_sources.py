@@ -11,6 +11,7 @@ from torch import nn
 
 pytest.importorskip("transformers")
 
+import normula as nm
 from normula.torch.sources import SourceError, parse_input, source
 from normula.torch.sources.fields import kind, parts
 from normula.torch.sources.hf import config_of
@@ -282,6 +283,11 @@ def with_named_inputs() -> tuple[nn.Module, dict[str, torch.Tensor]]:
     return Doubling(), {"x": torch.ones(2, 3)}
 
 
+def of_ids() -> nn.Module:
+    """Built here, of a vocabulary that is smaller than ids are first drawn from."""
+    return nm.build(nm.Spec(placement="post", layers=1, width=8, heads=2, vocab=17, causal=True))
+
+
 def failing() -> nn.Module:
     raise RuntimeError("out of ideas")
 
@@ -300,6 +306,12 @@ def test_a_factory_makes_the_model_and_its_inputs() -> None:
 def test_a_factory_without_inputs_takes_them_from_the_user_or_they_are_guessed() -> None:
     assert source(f"{__name__}:Doubling", {"x": (4, 2)}).kwargs["x"].shape == (4, 2)
     assert set(source(f"{__name__}:Doubling").kwargs) == {"x"}
+
+
+@pytest.mark.usefixtures("unchecked")
+def test_ids_are_guessed_where_a_stack_of_ours_takes_them() -> None:
+    found = source(f"{__name__}:of_ids")
+    assert found.model(**found.kwargs).shape[-1] == 17
 
 
 @pytest.mark.negative

@@ -27,6 +27,10 @@ def candidates(error: BaseException, guess: Guess, asks: Asks, fixed: Collection
         for name, ask in asks.items():
             if name not in fixed and ask.shape == (batch, samples):
                 yield {**asks, name: replace(ask, shape=(batch, 1, samples))}
+    if "tensor of ids" in text:  # as stacks that are built here say it
+        for name, ask in asks.items():
+            if name not in fixed and ask.fill == "normal":
+                yield {**asks, name: replace(ask, fill="ids")}
     for name in (*_missing(text), *_none_read(error.__traceback__, guess), *_named(text, guess)):
         if name in guess.takes.names and name not in asks and name not in _NEVER:
             yield {**asks, name: guess.ask(name)}
