@@ -14,12 +14,11 @@ from normula.race.pool import Done, Engine, Job
 from normula.race.trial import Entry
 from normula.race.work import Pace, timed
 from normula.record import Trial
-from normula.spec import Recipe, Spec
 
 Size: TypeAlias = tuple[int, int, int]
 """Depth, width and batch: what the time of an update depends on most."""
 
-Kind: TypeAlias = tuple[Spec, Recipe]
+Kind: TypeAlias = str
 """What all runs have in common that one process compiles or loads only once."""
 
 MOST_TIMED = 9
@@ -45,6 +44,7 @@ class Estimate:
     taken: float = field(default=0.0, init=False)
     _known: dict[Size, Pace] = field(default_factory=dict, init=False)
     _begun: set[Kind] = field(default_factory=set, init=False)
+    _kinds: dict[int, tuple[Entry, Kind]] = field(default_factory=dict, init=False)
 
     def of(self, entry: Entry) -> float:
         """Seconds of one run, not the first of its kind; nan where nothing could be timed."""
@@ -61,17 +61,22 @@ class Estimate:
         """What a run has taken, to learn from."""
         self.expected += self._pace(entry).step * len(trial.curve)
         self.taken += trial.seconds
-        self._begun.add(kind_of(entry))
+        self._begun.add(self._kind(entry))
 
     def _begins(self, entries: Sequence[Entry]) -> float:
         """Seconds for the first run of each kind, in every process that makes such runs."""
-        counts = Counter(kind_of(entry) for entry in entries)
-        examples = {kind_of(entry): entry for entry in entries}
+        first = [entry for entry in entries if self._kind(entry) not in self._begun]
+        counts = Counter(self._kind(entry) for entry in first)
+        examples = {self._kind(entry): entry for entry in first}
         return sum(
-            self._pace(examples[kind]).once * min(count, self.workers) / self.workers
-            for kind, count in counts.items()
-            if kind not in self._begun
+            self._pace(examples[kind]).once * min(count, self.workers) / self.workers for kind, count in counts.items()
         )
+
+    def _kind(self, entry: Entry) -> Kind:
+        """That of an entry, worked out once: this is asked of all that are left, each time that a run has ended."""
+        if id(entry) not in self._kinds:
+            self._kinds[id(entry)] = entry, kind_of(entry)  # the entry is held, so that its id stays its own
+        return self._kinds[id(entry)][1]
 
     def _pace(self, entry: Entry) -> Pace:
         size = size_of(entry)
@@ -123,7 +128,8 @@ def size_of(entry: Entry) -> Size:
 
 def kind_of(entry: Entry) -> Kind:
     """That of an entry."""
-    return replace(entry.spec, seed=0, init="normal"), replace(entry.recipe, seed=0, lr=1.0, warmup=0)
+    spec, recipe = replace(entry.spec, seed=0, init="normal"), replace(entry.recipe, seed=0, lr=1.0, warmup=0)
+    return f"{spec} {recipe}"
 
 
 def duration(seconds: float) -> str:
