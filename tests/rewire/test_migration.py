@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 from torch import Tensor, nn
 
 import normula as nm
@@ -17,6 +18,7 @@ from normula.cli import main
 from normula.data import task
 from normula.record import from_json, to_json
 from normula.record.migration import Migrated
+from normula.report.migration import print_migration
 from normula.rewire import RewireError, migrate, migration
 from normula.spec import Recipe
 from tests.rewire.families import FAMILIES, apart, random_vectors
@@ -385,3 +387,24 @@ def test_bad_usage_is_refused_in_one_line(words: list[str], message: str, capsys
 
 def small() -> Made:
     return built(), IDS
+
+
+def test_every_stage_of_the_new_model_is_printed() -> None:
+    """Mix-LN makes two stages of one: each stands there with where it is."""
+    found = Migrated(
+        kind="path",
+        to="mix-ln",
+        before=("layers.0 to layers.3: x = old(x)",),
+        after=("layers.0: x = first(x)", "layers.1 to layers.3: x = others(x)"),
+        task="copy",
+        recipe=Recipe(steps=4, lr=1e-3),
+        move_steps=2,
+        old=1.0,
+        blind=2.0,
+        moved=1.0,
+        curve=(1.0,) * 4,
+    )
+    text = io.StringIO()
+    print_migration(found, "mine", Console(file=text, width=100))
+    assert "-> layers.0: x = first(x)" in text.getvalue()
+    assert "-> layers.1 to layers.3: x = others(x)" in text.getvalue()

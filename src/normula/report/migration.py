@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.padding import Padding
 
 from normula.record.migration import Migrated
+from normula.report.rewiring import say_stages
 
 KINDS = {
     "path": "{move} updates on the way from the old formula to the new one",
@@ -21,9 +22,7 @@ def print_migration(found: Migrated, title: str, console: Console) -> None:
         console.print(Padding(text, (0, 0, 0, indent)), highlight=False, markup=False)
 
     say(f"{title} to {found.to}")
-    for before, after in zip(found.before, found.after, strict=False):
-        say(before, 2)
-        say(f"-> {after.partition(': ')[2]}", 4)
+    say_stages(found.before, found.after, say)
     recipe = found.recipe
     plain = recipe.steps - found.move_steps
     say(f"{KINDS[found.kind].format(move=found.move_steps)}{f', then {plain} of plain training' if plain else ''}", 2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
 from rich.console import Console
@@ -27,11 +27,7 @@ def print_plan(plan: Plan, title: str, console: Console) -> None:
         console.print(Padding(text, (0, 0, 0, indent)), highlight=False, markup=False)
 
     say(f"{title} to {plan.to}")
-    for before, after in zip(plan.before, plan.after, strict=False):
-        say(before, 2)
-        say(f"-> {after.partition(': ')[2]}" if _where(before) == _where(after) else f"-> {after}", 4)
-    for after in plan.after[len(plan.before) :]:
-        say(f"-> {after}", 4)
+    say_stages(plan.before, plan.after, say)
     say("changes" if plan.changes else "changes: none", 2)
     for line in _changes(plan.changes):
         say(line, 4)
@@ -45,6 +41,15 @@ def print_plan(plan: Plan, title: str, console: Console) -> None:
     if plan.difference is not None:
         say(f"outputs on the example change by {plan.difference:.3g} of their size (root mean square)", 2)
     say("proved: read back and replayed" if plan.proof == "replayed" else "not yet read back", 2)
+
+
+def say_stages(before: Sequence[str], after: Sequence[str], say: Callable[[str, int], None]) -> None:
+    """Each stage as it was, and what comes of it; the new ones by where they are, where that is not the same."""
+    for old, new in zip(before, after, strict=False):
+        say(old, 2)
+        say(f"-> {new.partition(': ')[2]}" if _where(old) == _where(new) else f"-> {new}", 4)
+    for new in after[len(before) :]:
+        say(f"-> {new}", 4)
 
 
 def _changes(changes: tuple[Change, ...]) -> Iterator[str]:
