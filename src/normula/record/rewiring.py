@@ -63,6 +63,7 @@ class Branch:
         factor: a number that the model multiplies its output by.
         path: of the module that holds it, where its input and output are caught there and not at the sum.
         in_parts: whether several values are added that together are its output.
+        shifts: how many constants, such as positions, the model adds to the stream after it.
         inner: norms that are put inside it.
         writer: the matrix of its last projection, below the module that runs the layer.
     """
@@ -73,6 +74,7 @@ class Branch:
     factor: float = 1.0
     path: str = ""
     in_parts: bool = False
+    shifts: int = 0
     inner: tuple[InnerNorm, ...] = ()
     writer: str = ""
 

@@ -48,7 +48,9 @@ class Sublayer:
     Attributes:
         gains: parameters that its output is multiplied by.
         in_parts: whether several values together are its output.
+        subtracts: whether its output is less what it reads, as that of a pooling mixer.
         beside: whether its output goes into the stream together with another one's.
+        shifts: how many constants, such as positions, are added to the stream after it.
         inner: what is normalised inside it.
         head: features of one head's queries; 0 where there is no single product of queries and keys.
         query_factor: what queries are multiplied by before that product.
@@ -60,7 +62,9 @@ class Sublayer:
     factor: float
     gains: tuple[str, ...]
     in_parts: bool
+    subtracts: bool
     beside: bool
+    shifts: int
     inner: tuple[str, ...]
     head: int
     query_factor: float
@@ -219,7 +223,9 @@ def _sublayers(graph: Graph, event: Event) -> list[tuple[int, Sublayer]]:
             factor=factor,
             gains=gains,
             in_parts=len(applied.ends) > 1,
+            subtracts=min(applied.signs) < 0,
             beside=len(found) > 1,
+            shifts=_shifts(graph, event),
             inner=tuple(inner_norms(graph, applied).values()),
             head=graph[sides[0]].shape[-1] if sides else 0,
             query_factor=_factor(graph, sides[0]) if sides else 1.0,
@@ -244,6 +250,17 @@ def _writer(graph: Graph, applied: Applied) -> tuple[str, int]:
         return "", 0
     names = graph.parameters(graph.inputs(node)[1])
     return (names[0], graph[graph.inputs(node)[0]].shape[-1]) if len(names) == 1 else ("", 0)
+
+
+def _shifts(graph: Graph, event: Event) -> int:
+    """How many constants a sum with a sublayer's output has after that; a stream may begin as a constant itself."""
+    count, node = 0, event.node
+    if graph.is_constant(event.base):
+        return count
+    while (step := step_down(graph, node)) is not None and step.how == "shift":
+        count += 1
+        node = step.below
+    return count
 
 
 def _factor(graph: Graph, queries: int) -> float:

@@ -128,6 +128,7 @@ def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> 
                     factor=sublayer.factor,
                     path=watched,
                     in_parts=sublayer.in_parts,
+                    shifts=sublayer.shifts,
                     inner=inner.get(place, ()),
                     writer=below(sublayer.writer, path) if inner.get(place) and sublayer.writer else "",
                 )

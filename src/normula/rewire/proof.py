@@ -32,7 +32,7 @@ def prove(new: Any, model: Understood, placement: Placement, layers: Sequence[Se
     found = [stage for stage in reading.stages for _ in range(stage.layers)]
     wanted = [one for stack in layers for one in stack]
     for one, stage in zip(wanted, found, strict=False):
-        if stage.block != one.text:
+        if stage.block not in one.same:
             raise RewireError(_otherwise(one, stage))
     if len(found) != len(wanted):
         raise RewireError(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from dataclasses import dataclass, replace
 
 from normula.formula import Formula, Placement
 from normula.formula.text import expression
-from normula.formula.tree import Call, Expr, rebuilt
-from normula.formula.words import INNER, SUBLAYERS
+from normula.formula.tree import Binary, Call, Expr, rebuilt
+from normula.formula.words import INNER, NORMS, STREAM, SUBLAYERS
 from normula.read.plain import as_read
 from normula.rewire.anatomy import Anatomy, Stack
 from normula.rewire.errors import RewireError, UnfitError
@@ -27,12 +27,14 @@ class Wanted:
         steps: in order, one for each sublayer, or one for the whole layer.
         numbers: for each step and the index of each of its sublayers, which of the model's that is, as they run.
         text: in a reading.
+        same: this and other texts of the same: where a sublayer subtracts what it reads, `x + pool(x)` is `pool(x)`.
     """
 
     layer: Anatomy
     steps: tuple[Step, ...]
     numbers: tuple[Mapping[int, int], ...]
     text: str
+    same: Set[str]
 
     @property
     def inner(self) -> dict[tuple[int, str], str]:
@@ -90,13 +92,16 @@ def wanted(placement: Placement, stack: Stack, sides: Mapping[str, int]) -> tupl
                 "and this model is none."
             )
         symbols = {**sides, "l": layer.number, "L": len(stack.layers), "S": total}
-        whole = formula.layer(layer.words) if formula.is_step else _with_words(placement, formula, layer)
-        steps = _steps(formula, whole, layer, symbols, before)
         try:
+            whole = formula.layer(layer.words) if formula.is_step else _with_words(placement, formula, layer)
             text = as_read(whole, symbols)
+            same = {text, *(as_read(one, symbols) for one in _subtracted(whole, layer))}
+        except UnfitError:
+            raise
         except ValueError as error:
             raise UnfitError(f"{placement.name} cannot be given to layer {layer.number}: {error}") from None
-        result.append(Wanted(layer, steps, tuple(_numbers(step, layer) for step in steps), text))
+        steps = _steps(formula, whole, layer, symbols, before)
+        result.append(Wanted(layer, steps, tuple(_numbers(step, layer) for step in steps), text, same))
         before += len(layer.sublayers)
     return tuple(result)
 
@@ -138,7 +143,28 @@ def _with_words(placement: Placement, formula: Formula, layer: Anatomy) -> Formu
             return replace(part, word=word, inner=tuple(one for one in part.inner if one[0] in INNER.get(word, ())))
         return part
 
+    return _changed(formula, change)
+
+
+def _changed(formula: Formula, change: Callable[[Expr], Expr]) -> Formula:
+    """A formula with every part of its expressions changed."""
     return Formula("; ".join(f"{s.name} = {expression(rebuilt(s.value, change))}" for s in formula.tree.statements))
+
+
+def _subtracted(whole: Formula, layer: Anatomy) -> Iterator[Formula]:
+    """A layer's formula with what its sublayers subtract; but a reading has `pool(n) - n` of a norm as `pool(n)`."""
+    less = {one.word for one in layer.sublayers if one.subtracts}
+    names = {one.name for one in whole.tree.statements if isinstance(one.value, Call) and one.value.word in NORMS}
+    for normed in (names - {STREAM}, frozenset[str]()) if less else ():
+
+        def change(part: Expr, normed: Set[str] = normed) -> Expr:
+            if not (isinstance(part, Call) and part.word in less):
+                return part
+            given = part.argument
+            is_norm = given.word in NORMS if isinstance(given, Call) else getattr(given, "name", "") in normed
+            return part if is_norm else Binary("-", part, given)
+
+        yield _changed(whole, change)
 
 
 def _role(word: str) -> str:

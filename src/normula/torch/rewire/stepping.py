@@ -178,6 +178,7 @@ class Stepping(TorchFunctionMode):
         self.values: dict[str, Tensor] = {}
         self.current = "x"
         self.place = 0
+        self.shifts = 0
         self._end_sublayer()
         self.seen: list[Seen] = []
         self.caught: list[Caught] = []
@@ -272,12 +273,22 @@ class Stepping(TorchFunctionMode):
         stream, other = (first, args[1]) if first is not None else (second, args[0])
         if stream is None or stream.aside or not isinstance(other, Tensor):
             return None
+        if self.shifts and not self.was_read and not caught:
+            return self._shifted(stream, other, _sign(name, first) * kwargs.get("alpha", 1))
         if caught:
-            return self._carried(stream, max(caught[0].places))
+            return self._carried(stream, max(*caught[0].places, self.place - 1))
         if not self._is_output(stream, other):
             return None
-        factor = -1.0 if name in DIFFERENCES and first is not None else 1.0
-        return self._taken(stream, other, factor * kwargs.get("alpha", 1))
+        return self._taken(stream, other, _sign(name, first) * kwargs.get("alpha", 1))
+
+    def _shifted(self, stream: Seen, constant: Tensor, factor: float) -> Tensor:
+        """The stream and a constant, which no formula speaks of."""
+        self.shifts -= 1
+        self._adopt(stream)
+        shifted = self.values[self.current] + constant * factor
+        self.values[self.current] = shifted
+        self.seen.append(Seen(shifted))
+        return shifted
 
     def _is_output(self, stream: Seen, other: Tensor) -> bool:
         """Whether a tensor that is added to the stream is a sublayer's output."""
@@ -290,6 +301,15 @@ class Stepping(TorchFunctionMode):
     def _taken(self, stream: Seen, output: Tensor, factor: float) -> Tensor:
         """A sublayer's output is there: what the stream is now."""
         branch = self.script.branches[self.place]
+        self._adopt(stream)
+        factor /= branch.factor
+        self.values[f"f{self.place}"] = output if factor == 1.0 else output * factor
+        self.place += 1
+        self._end_sublayer()
+        return self._carried(stream, self.place - 1)
+
+    def _adopt(self, stream: Seen) -> None:
+        """The layout that the stream is carried on in is that of its values from here on."""
         if stream.layout:
             shape = self.values[self.current].shape
             self.values = {
@@ -297,15 +317,11 @@ class Stepping(TorchFunctionMode):
                 for name, value in self.values.items()
             }
             self.seen = []
-        factor /= branch.factor
-        self.values[f"f{self.place}"] = output if factor == 1.0 else output * factor
-        self.place += 1
-        self._end_sublayer()
-        return self._carried(stream, self.place - 1)
 
     def _carried(self, stream: Seen, place: int) -> Tensor:
         """The stream after a sublayer; where the formula has no value of it there, what it was."""
         after = self.script.branches[place].after
+        self.shifts = self.script.branches[place].shifts
         if after and self._has(after):
             self.current = after
             result = self._value(after)
@@ -512,6 +528,11 @@ class Inside(TorchFunctionMode):
     ) -> Any:
         args, kwargs = self.stepping._inside(self.branch, func, getattr(func, "__name__", ""), args, kwargs or {})
         return func(*args, **kwargs)
+
+
+def _sign(name: str, first: Seen | None) -> float:
+    """That of what is added to the stream, or taken from it."""
+    return -1.0 if name in DIFFERENCES and first is not None else 1.0
 
 
 def _data(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
