@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import Tensor, nn
 
+from normula.read import read
 from normula.read.reading import reading_of, written_of
 from normula.read.replay import RefusedError, Written, needed, replay
 from normula.read.streams import analysed
@@ -86,6 +89,54 @@ def _in_order(written: Written, text: str) -> tuple[object, ...]:
     others = [part for part in written.made if isinstance(part, Applied)]
     calls = [part for statement in parse(text).statements for part in walk(statement.value) if isinstance(part, Call)]
     return tuple(norms.pop(0) if call.word == "norm" else others.pop(0) for call in calls if call.index >= 0)
+
+
+class Lengths(nn.Module):
+    """Norms to length 1 of values that are about as small as epsilon is, which is under the root or a floor."""
+
+    def __init__(self, under_root: bool) -> None:
+        super().__init__()
+        self.under_root = under_root
+        self.attention, self.mlp = m.Attention(), m.Mlp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.attention(self.normed(x))
+        return x + self.mlp(self.normed(x))
+
+    def normed(self, x: Tensor) -> Tensor:
+        if self.under_root:
+            return x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + 1e-9)
+        return nn.functional.normalize(x, dim=-1, eps=1e-9)
+
+
+@pytest.mark.parametrize("under_root", [True, False])
+def test_the_epsilon_of_a_length_is_taken_where_it_stands(under_root: bool) -> None:
+    model, x = nn.Sequential(Lengths(under_root), Lengths(under_root)).eval(), 1e-5 * m.stream()
+    (stage,) = read(model, x).stages
+    assert (stage.block, stage.proof) == ("x = x + attn(norm(x)); x = x + mlp(norm(x))", "replayed")
+
+
+class Scaled(nn.Module):
+    """Branches divided by a number after a bias was added to them, or taken off, on its own."""
+
+    def __init__(self, sign: float) -> None:
+        super().__init__()
+        self.sign, self.norm1, self.norm2 = sign, nn.LayerNorm(m.WIDTH), nn.LayerNorm(m.WIDTH)
+        self.attention, self.mlp = m.Attention(), m.Mlp()
+        self.bias = nn.Parameter(torch.randn(m.WIDTH))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + (self.attention(self.norm1(x)) + self.bias) / 3
+        out = self.mlp(self.norm2(x))
+        return x + (out - self.bias if self.sign < 0 else out + self.bias) / 3
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_bias_is_scaled_with_the_branch_that_it_is_added_to(sign: float) -> None:
+    model, x = nn.Sequential(Scaled(sign), Scaled(sign)).eval(), m.stream()
+    (stage,) = read(model, x).stages
+    third = "x = x + 0.333333 * attn(norm(x)); x = x + 0.333333 * mlp(norm(x))"
+    assert (stage.block, stage.proof) == (third, "replayed")
 
 
 @pytest.mark.negative

@@ -24,6 +24,15 @@ class Attention(nn.Module):
         return self.o(mixed.transpose(1, 2).flatten(2))
 
 
+class Indexed(Attention):
+    """The same with its products written with indices."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = (f(x).unflatten(-1, (H, D // H)) for f in (self.q, self.k, self.v))
+        weights = torch.einsum("bqhd,bkhd->bhqk", q, k).div((D // H) ** 0.5).softmax(-1)
+        return self.o(torch.einsum("bhqk,bkhd->bqhd", weights, v).flatten(2))
+
+
 class Block(nn.Module):
     """One layer; how it places its norms is told by a word."""
 
@@ -90,6 +99,49 @@ class Open(nn.Module):
             x = attention(first(x)) + x
             x = mlp(second(x)) + x
         return self.last(x)
+
+
+class Image(nn.Module):
+    """Convolutions on images as wide as they have channels, which come first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(ImageBlock() for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+class ImageBlock(nn.Module):
+    """A layer of them, with a norm of the pixels and channels of an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.GroupNorm(1, D), nn.GroupNorm(1, D)
+        self.mixer = nn.Conv2d(D, D, 3, padding=1)
+        self.mlp = nn.Sequential(nn.Conv2d(D, D, 1), nn.GELU(), nn.Conv2d(D, D, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.mixer(self.first(x))
+        return x + self.mlp(self.second(x))
+
+
+class Between(nn.Module):
+    """Layers with a table of positions that is added between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block("pre") for _ in range(3))
+        self.positions = nn.Parameter(torch.randn(2, 5, D))
+
+    def forward(self, x: Tensor) -> Tensor:
+        for place, layer in enumerate(self.layers):
+            x = layer(x)
+            if place < len(self.positions):
+                x += self.positions[place]
+        return x
 
 
 def perturbed(model: nn.Module) -> nn.Module:

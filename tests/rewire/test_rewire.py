@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 import normula as nm
 from normula.formula import Formula, Placement
-from tests.rewire.models import Block, Open, Whole, encoder, perturbed, stack, transformer
+from tests.rewire.models import Between, Block, Image, Indexed, Open, Whole, encoder, perturbed, stack, transformer
 
 Layer = Callable[[Any, Tensor], Tensor]
 
@@ -112,6 +112,64 @@ def test_peri_puts_new_norms_with_gain_1_on_the_branches() -> None:
     assert [name for name, _ in new.layers[0].named_parameters() if "out" in name] == [
         "attn_norm_out.weight", "attn_norm_out.bias", "mlp_norm_out.weight", "mlp_norm_out.bias",
     ]  # fmt: skip
+
+
+def test_positions_that_are_added_between_layers_stay() -> None:
+    torch.manual_seed(0)
+    model, x = perturbed(Between()).double(), torch.randn(2, 5, 16, dtype=torch.float64)
+    new = nm.rewire(model, "post", example=(x,), accept_inexact=True)
+    y = x
+    for place, block in enumerate(model.layers):
+        y = post(block, y)
+        y = y + model.positions[place] if place < 2 else y
+    assert torch.allclose(new(x), y, atol=1e-11, rtol=0)
+
+
+@pytest.mark.parametrize("to", ["layerscale", "dyt"])
+def test_factors_and_norms_of_channels_that_come_first(to: str) -> None:
+    torch.manual_seed(0)
+    model, x = perturbed(Image()).double(), torch.randn(2, 16, 16, 16, dtype=torch.float64)
+    new = nm.rewire(model, to, example=(x,), accept_inexact=True)
+    for name, parameter in new.named_parameters():
+        if "gain" in name or "norm" in name:
+            nn.init.normal_(parameter)
+    y = x
+    for block in new.blocks:
+        if to == "layerscale":
+            y = y + block.conv_gain.reshape(16, 1, 1) * block.mixer(of_images(block.first, y))
+            y = y + block.mlp_gain.reshape(16, 1, 1) * block.mlp(of_images(block.second, y))
+        else:
+            y = y + block.mixer(bent(block.conv_norm_in, y))
+            y = y + block.mlp(bent(block.mlp_norm_in, y))
+    last = new.blocks[-1].final_norm
+    assert torch.allclose(new(x), bent(last, y) if to == "dyt" else of_images(last, y), atol=1e-11, rtol=0)
+
+
+def of_images(norm: nn.Module, x: Tensor) -> Tensor:
+    """LayerNorm of an image: over its pixels and channels, with a gain and a bias for each channel."""
+    centred = x - x.mean((1, 2, 3), keepdim=True)
+    size = (centred.square().mean((1, 2, 3), keepdim=True) + norm.eps).sqrt()
+    return centred / size * norm.weight.reshape(16, 1, 1) + norm.bias.reshape(16, 1, 1)
+
+
+def bent(norm: nn.Module, x: Tensor) -> Tensor:
+    """DyT of channels that come first."""
+    return torch.tanh(norm.alpha * x) * norm.weight.reshape(16, 1, 1) + norm.bias.reshape(16, 1, 1)
+
+
+@pytest.mark.parametrize("to", ["qk-norm", "hybridnorm"])
+def test_products_that_are_written_with_indices_are_normalised_as_others_are(to: str) -> None:
+    model, (x,) = stack("pre", double=True)
+    indexed = deepcopy(model)
+    for block in indexed.layers:
+        block.attention.__class__ = Indexed
+    assert torch.allclose(indexed(x), model(x), atol=1e-12, rtol=0)
+    one, other = (nm.rewire(each, to, example=(x,), accept_inexact=True) for each in (model, indexed))
+    for new in (one, other):
+        torch.manual_seed(1)
+        for _, parameter in sorted(new.named_parameters()):
+            nn.init.normal_(parameter, std=0.3)
+    assert torch.allclose(one(x), other(x), atol=1e-11, rtol=0)
 
 
 def test_ranges_of_depth_have_formulas_of_their_own() -> None:

@@ -29,6 +29,10 @@ REACHED = {
     "poolformer": ("peri", "post", "deepnorm"),
     "yolos": ("post", "parallel"),
     "longcat_flash": ("post", "peri"),
+    "cvt": ("qk-norm",),
+    "deepseek_v2": ("hybridnorm",),
+    "lfm2": ("ngpt",),
+    "recurrent_gemma": ("completep",),
     "wav2vec2-conformer": ("deepnorm",),
 }
 """Lines, and placements that they reach."""

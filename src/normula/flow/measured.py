@@ -196,10 +196,8 @@ def _norm_passes(norms: Sequence[LastNorm], values: Mapping[int, Array], gradien
         x = values[norm.source]
         arriving = above if norm.gain < 0 else above * values[norm.gain]
         square = np.square(x - x.mean(axis=-1, keepdims=True) if norm.name == "layernorm" else x)
-        if norm.name == "l2norm":
-            size = square.sum(axis=-1, keepdims=True) + norm.eps**2
-        else:
-            size = square.mean(axis=-1, keepdims=True) + norm.eps
+        over = np.sum if norm.name == "l2norm" else np.mean
+        size = over(square, axis=-1, keepdims=True) + norm.under
         total = length(arriving)
         return length(below * np.sqrt(size)) / total if total else math.nan
     return math.nan

@@ -9,7 +9,7 @@ from normula.read.chain import Event
 from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, streams, walk
 from normula.read.found import ReadChain
 from normula.read.graph import Graph
-from normula.read.norms import is_norm
+from normula.read.norms import is_norm, under_root
 from normula.read.stream import terms_of
 from normula.read.strip import step_down
 from normula.record.stream import LastNorm, NormSite, Stream, StreamStep, Term
@@ -222,7 +222,7 @@ def _last_norm(graph: Graph, chain: ReadChain) -> LastNorm | None:
         source=source,
         gain=node.inputs[gain] if gain >= 0 else -1,
         name=node.attrs["name"],
-        eps=float(node.attrs["eps"]),
+        under=under_root(node),
     )
 
 

@@ -2,7 +2,7 @@
 
     layernorm   (x - mean(x)) / sqrt(var(x) + eps)
     rmsnorm     x / sqrt(mean(x**2) + eps)
-    l2norm      x / max(sqrt(sum(x**2)), eps)
+    l2norm      x / max(sqrt(sum(x**2)), eps), or x / sqrt(sum(x**2) + eps)
 
 each with casts in between, and a learned gain and bias after it, such as `w` or `1 + w`. An affine map without
 statistics is no norm; neither is a batch norm, whose statistics belong to the data set.
@@ -27,12 +27,13 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """A norm that was found written out: its input, and what the statistics are."""
+    """A norm that was found written out: its input, and what the statistics are; `under` is epsilon under the root."""
 
     name: str
     source: int
     axes: tuple[int, ...]
     eps: float
+    under: float
     dtype: str = "float32"
 
 
@@ -49,7 +50,8 @@ def with_norms(graph: Graph) -> Graph:
         if graph.alive[number] and node.kind == "norm" and len(node.inputs) == 1 and is_norm(graph, number):
             end, gain, bias = _affine(graph, number)
             if end != number:
-                match = _Match(node.attrs["name"], node.inputs[0], node.attrs["axes"], node.attrs["eps"])
+                eps = node.attrs["eps"]
+                match = _Match(node.attrs["name"], node.inputs[0], node.attrs["axes"], eps, eps)
                 changes[end] = _norm(graph, end, match, gain, bias)
         if graph.alive[number] and node.kind == "pointwise" and node.attrs["name"] in _BOUNDED:
             changes |= _bounded(graph, number)
@@ -72,7 +74,7 @@ def _bounded(graph: Graph, number: int) -> dict[int, Node]:
     end, gain, bias = _affine(graph, number)
     if not graph.is_weight(alpha) or graph[alpha].size != 1 or graph.is_weight(source) or gain < 0:
         return {}
-    match = _Match(_BOUNDED[node.attrs["name"]], source, (len(graph[source].shape) - 1,), 0.0)
+    match = _Match(_BOUNDED[node.attrs["name"]], source, (len(graph[source].shape) - 1,), 0.0, 0.0)
     found = _norm(graph, end, match, gain, bias)
     inputs = (*found.inputs, alpha, *((shift,) if shift >= 0 else ()))
     attrs = {**found.attrs, "alpha": len(found.inputs), "shift": len(found.inputs) + 1 if shift >= 0 else -1}
@@ -83,6 +85,11 @@ def is_norm(graph: Graph, number: int) -> bool:
     """Whether a node normalises all features of a token together."""
     node = graph[number]
     return node.kind == "norm" and node.attrs.get("groups", 1) == 1
+
+
+def under_root(node: Node) -> float:
+    """What a norm adds to the square of its divisor: epsilon, or its square where it is outside of the root."""
+    return float(node.attrs.get("under", node.attrs["eps"]))
 
 
 def statistics(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
@@ -106,7 +113,8 @@ def _norm(graph: Graph, end: int, match: _Match, gain: int, bias: int) -> Node:
             places[label] = len(inputs)
             inputs.append(one)
     eps = float(f"{match.eps:.7g}")  # single precision makes 9.9999997e-6 of 1e-5
-    attrs = {"name": match.name, "axes": match.axes, "eps": eps, "groups": 1, "dtype": match.dtype, **places}
+    kind = {"name": match.name, "axes": match.axes, "groups": 1, "dtype": match.dtype}
+    attrs = {**kind, "eps": eps, "under": match.under, **places}
     node = graph[end]
     return Node("norm", tuple(inputs), node.shape, node.dtype, node.call, attrs)
 
@@ -121,7 +129,7 @@ def _from_length(graph: Graph, number: int, match: _Match) -> tuple[int, _Match]
         for one in graph.inputs(users[0]):
             factor = graph.number(one)
             if factor is not None and abs(factor - width**0.5) < 1e-4 * factor:
-                return users[0], replace(match, name="rmsnorm", eps=match.eps**2 / width)
+                return users[0], replace(match, name="rmsnorm", eps=match.under / width, under=match.under / width)
     return number, match
 
 
@@ -139,13 +147,12 @@ def _match(graph: Graph, number: int) -> _Match | None:
     return None
 
 
-def _inverse_root(graph: Graph, factor: int) -> tuple[int, float] | None:
-    """What stands under the root of a factor 1/sqrt(...), with the epsilon."""
+def _inverse_root(graph: Graph, factor: int) -> tuple[int, float, float] | None:
+    """What stands under the root of a factor 1/sqrt(...), with the epsilon as it is written, and under the root."""
     node = graph[_repeated(graph, factor)]
-    if node.kind == "rsqrt":
-        return _plus(graph, node.inputs[0])
-    if node.kind == "pow" and len(node.inputs) == 2 and graph.number(node.inputs[1]) == -0.5:
-        return _plus(graph, node.inputs[0])
+    if node.kind == "rsqrt" or _is_power(graph, node, -0.5):
+        radicand, eps = _plus(graph, node.inputs[0])
+        return radicand, eps, eps
     if node.kind == "pointwise" and node.attrs["name"] == "reciprocal":
         return _root(graph, node.inputs[0])
     if node.kind == "div" and graph.number(node.inputs[0]) == 1:
@@ -153,18 +160,22 @@ def _inverse_root(graph: Graph, factor: int) -> tuple[int, float] | None:
     return None
 
 
-def _root(graph: Graph, divisor: int) -> tuple[int, float] | None:
-    """What stands under the root of a divisor sqrt(...), or the deviation or length that it is."""
+def _is_power(graph: Graph, node: Node, exponent: float) -> bool:
+    return node.kind == "pow" and len(node.inputs) == 2 and graph.number(node.inputs[1]) == exponent
+
+
+def _root(graph: Graph, divisor: int) -> tuple[int, float, float] | None:
+    """What stands under the root of a divisor sqrt(...), or the deviation or length that it is; epsilon as before.
+
+    An epsilon outside of the root, added or as the least that the divisor may be, is its square under it, nearly.
+    """
     inner, outside = _plus(graph, divisor)
     node = graph[_repeated(graph, inner)]
-    if node.kind == "sqrt":
+    if node.kind == "sqrt" or _is_power(graph, node, 0.5):
         radicand, inside = _plus(graph, node.inputs[0])
-        return radicand, inside or outside
-    if node.kind == "pow" and len(node.inputs) == 2 and graph.number(node.inputs[1]) == 0.5:
-        radicand, inside = _plus(graph, node.inputs[0])
-        return radicand, inside or outside
+        return radicand, inside or outside, inside or outside**2
     if node.kind == "reduce" and node.attrs["name"] in ("std", "norm2"):
-        return inner, outside
+        return inner, outside, outside**2
     return None
 
 
@@ -182,7 +193,7 @@ def _plus(graph: Graph, number: int) -> tuple[int, float]:
     return number, 0.0
 
 
-def _statistics(graph: Graph, value: int, radicand: int, eps: float) -> _Match | None:
+def _statistics(graph: Graph, value: int, radicand: int, eps: float, under: float) -> _Match | None:
     """The norm that divides `value` by the root of `radicand`."""
     bare = _bare(graph, value)
     node = graph[_repeated(graph, radicand)]
@@ -197,14 +208,14 @@ def _statistics(graph: Graph, value: int, radicand: int, eps: float) -> _Match |
                     "reduce", inner.inputs, inner.shape, inner.dtype, inner.call, {**inner.attrs, "name": "mean"}
                 )
     if node.kind == "sub":
-        return _difference(graph, bare, centre, node, eps)
+        return _difference(graph, bare, centre, node, eps, under)
     if node.kind != "reduce":
         return None
     name, axes, source = node.attrs["name"], node.attrs["axes"], node.inputs[0]
     if name in ("var", "std"):
         of = _bare(graph, source)
         if centre is not None and of in (centre, bare):
-            return _Match("layernorm", centre, axes, eps)
+            return _Match("layernorm", centre, axes, eps, under)
         return None
     squared = _bare(graph, source) if name == "norm2" else _square(graph, source)
     if squared is None:
@@ -214,15 +225,15 @@ def _statistics(graph: Graph, value: int, radicand: int, eps: float) -> _Match |
         and centre is not None
         and centre in (_centred(graph, squared), squared if squared == bare else None)
     ):
-        return _Match("layernorm", centre, axes, eps)
+        return _Match("layernorm", centre, axes, eps, under)
     if name == "mean" and squared == bare:
-        return _Match("rmsnorm", bare, axes, eps)
+        return _Match("rmsnorm", bare, axes, eps, under)
     if name in ("sum", "norm2") and squared == bare:
-        return _Match("l2norm", bare, axes, eps)
+        return _Match("l2norm", bare, axes, eps, under)
     return None
 
 
-def _difference(graph: Graph, bare: int, centre: int | None, node: Node, eps: float) -> _Match | None:
+def _difference(graph: Graph, bare: int, centre: int | None, node: Node, eps: float, under: float) -> _Match | None:
     """The variance as mean(x**2) - mean(x)**2."""
     whole, part = graph[_bare(graph, node.inputs[0])], _square(graph, node.inputs[1])
     if part is None or whole.kind != "reduce" or whole.attrs["name"] != "mean" or centre is None:
@@ -230,7 +241,8 @@ def _difference(graph: Graph, bare: int, centre: int | None, node: Node, eps: fl
     mean = graph[part]
     if mean.kind != "reduce" or mean.attrs["name"] != "mean" or _square(graph, whole.inputs[0]) != centre:
         return None
-    return _Match("layernorm", centre, whole.attrs["axes"], eps) if _bare(graph, mean.inputs[0]) == centre else None
+    is_whole = _bare(graph, mean.inputs[0]) == centre
+    return _Match("layernorm", centre, whole.attrs["axes"], eps, under) if is_whole else None
 
 
 def _centred(graph: Graph, number: int) -> int | None:

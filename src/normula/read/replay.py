@@ -23,6 +23,7 @@ from normula.formula.run import Runner
 from normula.formula.tree import Call, Gain
 from normula.read.expression import Applied, Expression, Gained, Normed
 from normula.read.graph import Graph
+from normula.read.norms import under_root
 from normula.read.stream import Term, terms_of
 from normula.read.strip import step_down
 
@@ -291,9 +292,9 @@ class _Replay:
         ):
             return target  # with other tokens beside the stream's, as where one token attends to all
         moved = array
-        for shift, sign in _shifts(self.graph, node):
+        for shift, factor in _shifts(self.graph, node):
             try:
-                moved = moved + sign * self.values[shift]
+                moved = moved + factor * self.values[shift]
             except (ValueError, KeyError):
                 return None
             if moved.shape == array.shape and self._equal(moved, target):
@@ -344,7 +345,7 @@ def normalised(graph: Graph, norm: int, values: Values) -> Array:
     """What a norm makes of its recorded input, by its definition in float64."""
     node = graph[norm]
     x: Array = np.asarray(values[node.inputs[0]], dtype=np.float64)
-    axes, eps, name = tuple(node.attrs["axes"]), float(node.attrs["eps"]), node.attrs["name"]
+    axes, under, name = tuple(node.attrs["axes"]), under_root(node), node.attrs["name"]
     if name in ("dyt", "derf"):
         x = x * values[node.inputs[node.attrs["alpha"]]]
         x = x + values[node.inputs[node.attrs["shift"]]] if node.attrs["shift"] >= 0 else x
@@ -354,9 +355,9 @@ def normalised(graph: Graph, norm: int, values: Values) -> Array:
     if name in ("dyt", "derf"):
         pass
     elif name == "l2norm":
-        x = x / np.sqrt((x**2).sum(axis=axes, keepdims=True) + eps**2)
+        x = x / np.sqrt((x**2).sum(axis=axes, keepdims=True) + under)
     else:
-        x = x / np.sqrt((x**2).mean(axis=axes, keepdims=True) + eps)
+        x = x / np.sqrt((x**2).mean(axis=axes, keepdims=True) + under)
     for label in ("gain", "bias"):
         if (place := node.attrs[label]) >= 0:
             vector: Array = values[node.inputs[place]]
@@ -375,12 +376,15 @@ def _joined(graph: Graph, node: int) -> tuple[int, ...]:
 
 
 def _shifts(graph: Graph, node: int) -> list[tuple[int, float]]:
-    """The constants that were added to a value on its way, with their signs, the last first."""
-    found = []
+    """The constants that were added to a value on its way, the last first, each with what it was multiplied by."""
+    found, factor = [], 1.0
     while (step := step_down(graph, node)) is not None and step.how != "norm":
         if step.how == "shift":
-            found.append((step.node, 1.0))
+            taken_off = graph.kind(node) == "sub" and graph.inputs(node)[1] == step.node
+            found.append((step.node, -factor if taken_off else factor))
+        if step.how in ("number", "shift"):
+            factor *= step.factor
         node = step.below
     if graph.kind(node) in ("add", "sub"):
-        found += [(term.node, term.sign) for term in terms_of(graph, node) if graph.is_constant(term.node)]
+        found += [(term.node, factor * term.sign) for term in terms_of(graph, node) if graph.is_constant(term.node)]
     return found

@@ -138,12 +138,19 @@ class NewNorm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewGain:
-    """A learned factor that is added: its path, how many numbers it has (0 for one number alone), where it starts."""
+    """A learned factor that is added.
+
+    Attributes:
+        path: its name.
+        width: how many numbers it has, one for each feature; 0 for one number alone.
+        start: where they start.
+        axis: of the features in the stream, from the last.
+    """
 
     path: str
     width: int
     start: float
-    like: str = ""
+    axis: int = -1
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class LastNorm:
     source: int
     gain: int
     name: str
-    eps: float
+    under: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

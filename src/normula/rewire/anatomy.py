@@ -28,6 +28,7 @@ class Norm:
         site: in the layer; `embed`, `final`.
         kind: such as `LayerNorm`.
         eps, width, axes: of its statistics, the axes from the last.
+        features: the axis of a token's features, from the last, and how many they are.
         stays: whether what it makes is the stream, rather than what a sublayer reads or has made.
     """
 
@@ -38,6 +39,7 @@ class Norm:
     eps: float
     width: int
     axes: tuple[int, ...]
+    features: tuple[int, int]
     stays: bool
 
 
@@ -53,6 +55,7 @@ class Sublayer:
         shifts: how many constants, such as positions, are added to the stream after it.
         inner: what is normalised inside it.
         head: features of one head's queries; 0 where there is no single product of queries and keys.
+        value_head: of one head's values.
         query_factor: what queries are multiplied by before that product.
         writer: the matrix of its last projection, and how many features that reads; empty where there is no one.
     """
@@ -67,6 +70,7 @@ class Sublayer:
     shifts: int
     inner: tuple[str, ...]
     head: int
+    value_head: int
     query_factor: float
     writer: str
     writer_width: int
@@ -204,8 +208,16 @@ def _norm(graph: Graph, node: int, site: str, stays: bool) -> Norm:
         eps=float(graph[node].attrs["eps"]),
         width=width,
         axes=tuple(axes),
+        features=_features(graph, node, shape),
         stays=stays,
     )
+
+
+def _features(graph: Graph, node: int, shape: tuple[int, ...]) -> tuple[int, int]:
+    """The axis of the features that a norm works on, from the last, and how many: of groups of channels, the first."""
+    axes = graph[node].attrs["axes"]
+    first = axes[0] if len(axes) == 1 or NAMES.get(graph[node].attrs["name"]) == "GroupNorm" else -1
+    return (first if first < 0 else first - len(shape)), shape[first]
 
 
 def _sublayers(graph: Graph, event: Event) -> list[tuple[int, Sublayer]]:
@@ -228,6 +240,7 @@ def _sublayers(graph: Graph, event: Event) -> list[tuple[int, Sublayer]]:
             shifts=_shifts(graph, event),
             inner=tuple(inner_norms(graph, applied).values()),
             head=graph[sides[0]].shape[-1] if sides else 0,
+            value_head=_value_head(graph, applied) if sides else 0,
             query_factor=_factor(graph, sides[0]) if sides else 1.0,
             writer=writer,
             writer_width=width,
@@ -239,6 +252,17 @@ def _sublayers(graph: Graph, event: Event) -> list[tuple[int, Sublayer]]:
 def runs_at(graph: Graph, applied: Applied) -> int:
     """A node that says when a sublayer runs."""
     return min([node for node in applied.nodes if graph.is_mixing(node)] or list(applied.ends))
+
+
+def _value_head(graph: Graph, applied: Applied) -> int:
+    """The features of one head's values, which scores are the weights of; 0 where there are no scores."""
+    weights = [node for node in applied.nodes if graph.kind(node) == "softmax"]
+    for node in applied.nodes:
+        if graph.kind(node) == "attention":
+            return graph[graph.inputs(node)[2]].shape[-1]
+        if graph.is_data_product(node) and any(graph.between(one, node) for one in weights):
+            return graph[node].shape[-1]
+    return 0
 
 
 def _writer(graph: Graph, applied: Applied) -> tuple[str, int]:

@@ -106,7 +106,16 @@ def _ends_inside(placement: Placement, stack: Stack, members: Sequence[Wanted]) 
 
 
 def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> None:
-    """What one module does to the stream, through one layer or several."""
+    """What one module does to the stream, through one layer or several.
+
+    Raises:
+        RewireError: it does that to another stream as well.
+    """
+    if path in drawn.scripts and drawn.scripts[path].branches:
+        raise RewireError(
+            f"{path or 'This model'} runs layers of two streams, which attend to one another as they were before the "
+            "layer; only modules that run layers of one stream are rewired."
+        )
     line = Line()
     branches: list[Branch] = []
     gains: list[str] = []
@@ -176,6 +185,7 @@ def _places(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -
     prefix = f"layer_{one.layer.number}_" if several else ""
     places: dict[tuple[int, int], str] = {}
     before = {norm.site: norm for norm in one.layer.norms}
+    features = _features(one.layer, stack)
     for placed in matched(one):
         if placed.source is not None and placed.origin != "copied":
             places[placed.step, placed.index] = below(placed.source.path, path)
@@ -196,10 +206,10 @@ def _places(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -
         new = NewNorm(
             path=f"{path}.{name}".lstrip("."),
             kind=_kind(placed.word, like, stack),
-            width=like.width if like else _width(one),
+            width=like.width if like else features[1],
             eps=_eps(placed.word, like),
             like=like.path if like else "",
-            axes=like.axes if like else (-1,),
+            axes=like.axes if like else features[:1],
             start=placed.start,
             copied=placed.origin == "copied",
         )
@@ -212,7 +222,7 @@ def _places(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) -
         drawn.changes.append(Change(where=one.layer.path, site=placed.site, change=f"+ {new.path}, {_words(placed)}"))
     for place, step in enumerate(one.steps):
         for gain in step.formula.gains:
-            places[place, gain.index] = _gain(drawn, path, prefix, one, step, gain)
+            places[place, gain.index] = _gain(drawn, path, prefix, one, step, gain, features)
     kept = set(places.values())
     for where, norm in before.items():
         if below(norm.path, path) not in kept:
@@ -241,7 +251,8 @@ def _inner(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) ->
         sublayer = one.layer.sublayers[place]
         again = one.layer.words[: place + 1].count(sublayer.word)
         owner = sublayer.word + (f"_{again}" if again > 1 else "")
-        width = sublayer.head if part in "qkv" else sublayer.writer_width
+        widths = {"q": sublayer.head, "k": sublayer.head, "v": sublayer.value_head}
+        width = widths.get(part, sublayer.writer_width)
         if not width:
             raise RewireError(
                 f"A norm of {part} needs {_needs(part)} in {sublayer.path or owner}, and none was found there."
@@ -270,11 +281,12 @@ def _inner_norm(drawn: Drawn, name: str, path: str, word: str, width: int, one: 
     return name
 
 
-def _gain(drawn: Drawn, path: str, prefix: str, one: Wanted, step: Step, gain: Gain) -> str:
+def _gain(drawn: Drawn, path: str, prefix: str, one: Wanted, step: Step, gain: Gain, features: tuple[int, int]) -> str:
     where = site(step, gain.index)
     name = prefix + where.replace(".", "_")
     start = 1.0 if gain.start is None else number(gain.start, dict(step.symbols))
-    new = NewGain(path=f"{path}.{name}".lstrip("."), width=_width(one) if gain.channel else 0, start=start)
+    axis, width = features
+    new = NewGain(path=f"{path}.{name}".lstrip("."), width=width if gain.channel else 0, start=start, axis=axis)
     drawn.gains.append(new)
     drawn.changes.append(
         Change(where=one.layer.path, site=where, change=f"+ {new.path}, a gain that starts at {start:g}")
@@ -282,9 +294,10 @@ def _gain(drawn: Drawn, path: str, prefix: str, one: Wanted, step: Step, gain: G
     return name
 
 
-def _width(one: Wanted) -> int:
-    """The features of the stream: of its norms, or else its last axis."""
-    return one.layer.norms[0].width if one.layer.norms else one.layer.size[-1]
+def _features(layer: Anatomy, stack: Stack) -> tuple[int, int]:
+    """The axis of the stream's features, from the last, and how many: as its norms have them, or else the last."""
+    near = [*layer.norms, *(norm for one in stack.layers for norm in one.norms if one.size == layer.size)]
+    return near[0].features if near else (-1, layer.size[-1])
 
 
 def _words(placed: Placed) -> str:
@@ -344,13 +357,14 @@ def _final(drawn: Drawn, wanted: Formula, stack: Stack) -> None:
 
 def _added(drawn: Drawn, call: Call, stack: Stack, path: str, name: str, side: str, where: str) -> str:
     like = _template(call.word, stack.layers[-1], stack)
+    axis, width = _features(stack.layers[-1], stack)
     new = NewNorm(
         path=f"{path}.{name}".lstrip("."),
         kind=_kind(call.word, like, stack),
-        width=like.width if like else stack.layers[-1].size[-1],
+        width=like.width if like else width,
         eps=_eps(call.word, like),
         like=like.path if like else "",
-        axes=like.axes if like else (-1,),
+        axes=like.axes if like else (axis,),
     )
     drawn.norms.append(new)
     drawn.changes.append(Change(where=side, site=where, change=f"+ {new.path}, gain 1, bias 0"))

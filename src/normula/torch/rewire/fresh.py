@@ -26,11 +26,27 @@ def fresh(new: NewNorm, model: nn.Module) -> nn.Module:
     """
     anchor = next((one for one in model.parameters() if one.is_floating_point()), torch.zeros(()))
     if not new.like:
-        return own_norm(new.kind, new.width, new.eps).to(device=anchor.device, dtype=anchor.dtype)
+        (axis,) = new.axes
+        own = own_norm(new.kind, new.width, new.eps) if axis == -1 else Crosswise(new.kind, new.width, new.eps, axis)
+        return own.to(device=anchor.device, dtype=anchor.dtype)
     made = unswapped(deepcopy(model.get_submodule(new.like)))
     if not new.copied:
         _start(made, new)
     return made
+
+
+class Crosswise(Norm):
+    """A norm over another axis than the last, which is counted from the last."""
+
+    def __init__(self, kind: str, width: int, eps: float, axis: int) -> None:
+        super().__init__(kind, width, eps)
+        self.axis = axis
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.movedim(self.axis, -1)).movedim(-1, self.axis)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, axis={self.axis}"
 
 
 def _start(made: nn.Module, new: NewNorm) -> None:

@@ -143,7 +143,7 @@ def _parent(model: nn.Module, path: str) -> tuple[nn.Module, str]:
 
 def _gain(new: NewGain, model: nn.Module) -> nn.Parameter:
     anchor = next((one for one in model.parameters() if one.is_floating_point()), torch.zeros(()))
-    shape = (new.width,) if new.width else ()
+    shape = (new.width, *(1 for _ in range(-1 - new.axis))) if new.width else ()
     return nn.Parameter(torch.full(shape, new.start, device=anchor.device, dtype=anchor.dtype))
 
 

@@ -414,6 +414,8 @@ class Stepping(TorchFunctionMode):
             values = [*args[:3], *(kwargs[key] for key in ("query", "key", "value") if key in kwargs)]
             normed = [self._part(branch, part, one) for part, one in zip("qkv", values, strict=True)]
             return (*normed, *args[3:]), {k: v for k, v in kwargs.items() if k not in ("query", "key", "value")}
+        if name == "einsum":
+            return self._summed_over(branch, args), kwargs
         if name in SCORES and (places := _data(args, kwargs)) is not None:
             return self._product(branch, args, kwargs, places)
         return args, kwargs
@@ -431,6 +433,27 @@ class Stepping(TorchFunctionMode):
         elif self.products == 2:
             values[right] = self._part(branch, "v", values[right])
         return tuple(values[place] for place in range(len(args))), {name: values[name] for name in kwargs}
+
+    def _summed_over(self, branch: Branch, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The same two products, written with indices: `bhqd,bhkd->bhqk`, `bhqk,bhkd->bhqd`."""
+        equation, *given = args
+        operands = list(given[0]) if len(given) == 1 else given
+        sides, _, out = equation.replace(" ", "").partition("->")
+        left, _, right = sides.partition(",")
+        if len(operands) != 2 or "." in sides or any(one.dim() <= 2 or _is_weight(one) for one in operands):
+            return args
+        self.products += 1
+        for place, (part, own, other) in enumerate((("q", left, right), ("k", right, left))):
+            features = [axis for axis, index in enumerate(own) if index in other and index not in out]
+            if self.products == 1 and len(features) == 1:
+                operands[place] = self._part_along(branch, part, operands[place], features[0])
+        features = [axis for axis, index in enumerate(right) if index in out and index not in left]
+        if self.products == 2 and len(features) == 1:
+            operands[1] = self._part_along(branch, "v", operands[1], features[0])
+        return equation, operands
+
+    def _part_along(self, branch: Branch, part: str, value: Tensor, axis: int) -> Tensor:
+        return self._part(branch, part, value.movedim(axis, -1)).movedim(-1, axis)
 
     def _before_writer(
         self, branch: Branch, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -533,6 +556,11 @@ class Inside(TorchFunctionMode):
 def _sign(name: str, first: Seen | None) -> float:
     """That of what is added to the stream, or taken from it."""
     return -1.0 if name in DIFFERENCES and first is not None else 1.0
+
+
+def _is_weight(tensor: Tensor) -> bool:
+    """Whether a tensor is a parameter, or a part of one."""
+    return isinstance(tensor, nn.Parameter) or isinstance(tensor._base, nn.Parameter)
 
 
 def _data(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any] | None:
