@@ -1,6 +1,6 @@
 """JAX and Flax: build, measure and train what a spec says; a functional core, with skins for Linen and NNX."""
 
-from normula.flax import guarded, linen, nnx
+from normula.flax import guarded, linen, nnx, rewire
 from normula.flax.build import BUILDERS, build
 from normula.flax.capture import capture, values
 from normula.flax.core import States, apply, init, states
@@ -39,6 +39,7 @@ __all__ = [
     "open_capture",
     "passes",
     "popular",
+    "rewire",
     "save",
     "shardings",
     "start",

@@ -30,6 +30,7 @@ class Norm:
         eps, width, axes: of its statistics, the axes from the last.
         features: the axis of a token's features, from the last, and how many they are.
         stays: whether what it makes is the stream, rather than what a sublayer reads or has made.
+        node: of the graph.
     """
 
     path: str
@@ -41,6 +42,7 @@ class Norm:
     axes: tuple[int, ...]
     features: tuple[int, int]
     stays: bool
+    node: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Sublayer:
         value_head: of one head's values.
         query_factor: what queries are multiplied by before that product.
         writer: the matrix of its last projection, and how many features that reads; empty where there is no one.
+        applied: its nodes.
     """
 
     word: str
@@ -74,11 +77,16 @@ class Sublayer:
     query_factor: float
     writer: str
     writer_width: int
+    applied: Applied
 
 
 @dataclass(frozen=True, slots=True)
 class Anatomy:
-    """One layer: the module whose forward runs it, its number from 1, its sublayers as they run, its norms."""
+    """One layer: the module whose forward runs it, its number from 1, its sublayers as they run, its norms.
+
+    Attributes:
+        start, end: the nodes of the stream before and after it.
+    """
 
     path: str
     number: int
@@ -88,6 +96,8 @@ class Anatomy:
     gains: tuple[str, ...]
     scaled: bool
     size: tuple[int, ...]
+    start: int
+    end: int
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -185,6 +195,8 @@ def _layer(graph: Graph, layer: ReadLayer, number: int, common: str) -> Anatomy:
         gains=tuple(dict.fromkeys(name for event in events for name in _gains(graph, event.value))),
         scaled=any(isinstance(part, Scaled) for event in events for part in walk(event.value)),
         size=graph[events[-1].node].shape,
+        start=events[0].base,
+        end=events[-1].node,
     )
 
 
@@ -210,6 +222,7 @@ def _norm(graph: Graph, node: int, site: str, stays: bool) -> Norm:
         axes=tuple(axes),
         features=_features(graph, node, shape),
         stays=stays,
+        node=node,
     )
 
 
@@ -244,6 +257,7 @@ def _sublayers(graph: Graph, event: Event) -> list[tuple[int, Sublayer]]:
             query_factor=_factor(graph, sides[0]) if sides else 1.0,
             writer=writer,
             writer_width=width,
+            applied=applied,
         )
         result.append((runs_at(graph, applied), made))
     return result

@@ -101,6 +101,7 @@ def migration(model: Any, to: str | Formula | Placement, *, example: Example) ->
     """
     args, kwargs = given(example)
     there = understood(model, args, kwargs)
+    there.check_torch("A move by degrees")
     wanted = planned(there, named(to))
     operation = wanted.plan.operation
     if not (operation.scripts or operation.passing or operation.slots):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -27,10 +28,12 @@ class Drawn:
     Attributes:
         argument: for the path of a module, the argument that its stream comes in.
         slot: the place for a closing norm that a model has and leaves empty, by the path of its last layer.
+        in_pass: whether a pass is changed, not modules: norms before and after a stack are named beside its layers.
     """
 
     argument: Mapping[str, tuple[str, int]]
     slot: Mapping[str, str]
+    in_pass: bool = False
     scripts: dict[str, Script] = field(default_factory=dict)
     passing: dict[str, bool] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)
@@ -247,6 +250,11 @@ def _inner(drawn: Drawn, path: str, one: Wanted, several: bool, stack: Stack) ->
     """The norms that are put inside the sublayers of a layer, by the number of the sublayer; what is there stays."""
     prefix = f"layer_{one.layer.number}_" if several else ""
     found: dict[int, tuple[InnerNorm, ...]] = {}
+    if drawn.in_pass and _lacking(one):
+        raise RewireError(
+            "Norms are put inside of sublayers in modules of PyTorch only; a model of JAX takes placements that norm "
+            "what sublayers read and give."
+        )
     for (place, part), word in _lacking(one).items():
         sublayer = one.layer.sublayers[place]
         again = one.layer.words[: place + 1].count(sublayer.word)
@@ -358,6 +366,8 @@ def _final(drawn: Drawn, wanted: Formula, stack: Stack) -> None:
 def _added(drawn: Drawn, call: Call, stack: Stack, path: str, name: str, side: str, where: str) -> str:
     like = _template(call.word, stack.layers[-1], stack)
     axis, width = _features(stack.layers[-1], stack)
+    if drawn.in_pass:
+        path = _BESIDE.sub("", path)
     new = NewNorm(
         path=f"{path}.{name}".lstrip("."),
         kind=_kind(call.word, like, stack),
@@ -370,7 +380,11 @@ def _added(drawn: Drawn, call: Call, stack: Stack, path: str, name: str, side: s
     drawn.changes.append(Change(where=side, site=where, change=f"+ {new.path}, gain 1, bias 0"))
     kind, eps = like.kind if like else call.word, new.eps
     drawn.placed.append(NormAt(path=new.path, site=where, kind=kind, eps=eps, layer=0, origin="new"))
-    return name
+    return f"/{new.path}" if drawn.in_pass else name
+
+
+_BESIDE = re.compile(r"\.?[A-Za-z_]*[._]?\d+\Z")
+"""A layer's own name in a path: its number, and the name of the list that it is in."""
 
 
 def _surround(drawn: Drawn, path: str, embed: str = "", closing: str = "") -> None:

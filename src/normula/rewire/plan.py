@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 from normula.catalog import placement as named
 from normula.formula import Formula, Placement
-from normula.framework import room
 from normula.record.rewiring import Change, Parameters, Plan
 from normula.rewire.anatomy import Stack
 from normula.rewire.operation import Drawn, draw
@@ -73,10 +72,10 @@ def planned(model: Understood, placement: Placement) -> Planned:
         RewireError: it cannot be done.
     """
     check(placement)
-    drawn = Drawn(argument=model.arguments, slot=model.slots)
+    drawn = Drawn(argument=model.arguments, slot=model.slots, in_pass=model.framework == "flax")
     layers = tuple(draw(drawn, placement, stack, model.sides) for stack in model.stacks)
     operation = drawn.finished()
-    added, removed = room("torch").rewire.counted(model.model, operation)
+    added, removed = model.counted(operation)
     return Planned(
         Plan(
             to=placement.name,

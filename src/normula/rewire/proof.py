@@ -22,7 +22,8 @@ def prove(new: Any, model: Understood, placement: Placement, layers: Sequence[Se
         RewireError: something else is read, or the new model's forward raises.
     """
     try:
-        reading = read(new, *model.args, **model.kwargs)
+        args, kwargs = model.given_to(new)
+        reading = read(new, *args, **kwargs)
     except Exception as error:
         said = str(error).strip().splitlines()
         raise RewireError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from normula.framework import room
+from normula.framework import framework_of, room
 from normula.record.rewiring import Plan
 from normula.rewire.errors import RewireError
 
@@ -38,6 +38,11 @@ def remap(optimizer: Any, model: Any, new: Any) -> Any:
         raise RewireError("An optimizer is carried over to a model that rewire has made; this one is none.")
     if plan.preserved == "nothing":
         raise RewireError("The weights of this model were drawn anew, and moments of the old ones do not fit them.")
+    if framework_of(new) != "torch":
+        raise RewireError(
+            "An optimizer of PyTorch is carried over to modules. The state of one of JAX is a tree like that of the "
+            "weights: start one with the new model, and put in the arrays of weights that stayed, under their names."
+        )
     copied = {norm.path: norm.like for norm in plan.operation.norms if norm.copied}
     try:
         return room("torch").rewire.remapped(optimizer, model, new, copied)

@@ -67,22 +67,27 @@ def rewired(
     Raises:
         RewireError: the proof fails, or its function is another and that was not accepted.
     """
-    there = room("torch").rewire
     operation = found.plan.operation
+    if reinit is not None and model.framework == "flax":
+        raise RewireError(
+            "The weights of a model of JAX are drawn anew by its own code, not by a rule. Rewire it without reinit, or "
+            "build one with normula.build, which takes init."
+        )
     starts = None if reinit is None else initials(model, reinit, found.placement)
     new = copy_of(model, found)
     reading = prove(new, model, found.placement, found.layers)
     plan = replace(found.plan, proof=reading.stages[0].proof)
     if starts is not None:
+        there = room("torch").rewire
         made = (*(f"{norm.path}." for norm in operation.norms), *(gain.path for gain in operation.gains))
         left = [name for name in there.reinitialise(new, starts, operation.bare, seed) if not name.startswith(made)]
         told = (f"no rule speaks of {', '.join(left)}; they keep their values",) if left else ()
         new.rewiring = replace(plan, preserved="nothing", notes=(*plan.notes, *told))
         return new
-    kept, change = there.preserved(model.model, new, operation, model.args, model.kwargs)
+    kept, change = model.preserved(new, operation)
     plan = replace(plan, preserved=kept, difference=change)
     if kept != "function" and not accept_inexact:
-        raise RewireError(_inexact(plan))
+        raise RewireError(_inexact(plan, model.framework))
     new.rewiring = plan
     return new
 
@@ -99,16 +104,16 @@ def copy_of(model: Understood, found: Planned) -> Any:
             "Look at the plan (dry run), or give the model weights first."
         )
     try:
-        return room("torch").rewire.operated(model.model, found.plan.operation)
+        return model.operated(found.plan.operation)
     except ValueError as error:
         raise RewireError(f"{found.placement.name} needs norms that cannot be made: {error}.") from error
 
 
-def _inexact(plan: Plan) -> str:
+def _inexact(plan: Plan, framework: str) -> str:
+    anew = ", or reinit='xavier' (--reinit xavier) to train it from the start" if framework == "torch" else ""
     only = " (it is only while every gain is 1 and every bias 0)" if "initial" in plan.preserved else ""
     return (
         f"{plan.to} is not equivalent to what this model computes{only}: on the example its outputs change by "
         f"{plan.difference:.2g} of their size, and weights that were trained under the old formula do not fit the new "
-        "one. Pass accept_inexact=True (--accept-inexact) to have it all the same, or reinit='xavier' "
-        "(--reinit xavier) to train it from the start."
+        f"one. Pass accept_inexact=True (--accept-inexact) to have it all the same{anew}."
     )

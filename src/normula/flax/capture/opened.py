@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from flax import linen, nnx
 from jax.extend.core import ClosedJaxpr
+from jax.interpreters.partial_eval import dce_jaxpr
 
 from normula.flax.capture.recorder import shaped
 
@@ -58,10 +59,11 @@ class Opened:
         return not any(leaf.kind == "parameter" for leaf in self.leaves)
 
     def traced(self) -> tuple[ClosedJaxpr, Any]:
-        """The forward pass as a jaxpr, and the tree that its results stand in."""
+        """The forward pass as a jaxpr without what nothing reads, and the tree that its results stand in."""
         shapes = [shaped(np.shape(leaf.array), leaf.array.dtype) for leaf in self.leaves]
-        jaxpr, result = jax.make_jaxpr(self.call, return_shape=True)(*shapes)
-        return jaxpr, jax.tree.structure(result)
+        whole, result = jax.make_jaxpr(self.call, return_shape=True)(*shapes)
+        jaxpr, _ = dce_jaxpr(whole.jaxpr, [True] * len(whole.jaxpr.outvars), instantiate=True)
+        return ClosedJaxpr(jaxpr, whole.consts), jax.tree.structure(result)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from normula.flax.capture import words
 from normula.flax.capture.arithmetic import ARITHMETIC
 from normula.flax.capture.operation import Operation
-from normula.flax.capture.recorder import shaped
+from normula.flax.capture.recorder import plain, shaped
 from normula.record.program import Kind
 
 
@@ -102,7 +100,7 @@ def _broadcast(a: Operation) -> int:
             "view",
             (node,),
             shaped(narrow, source.aval.dtype),
-            lambda: np.reshape(np.asarray(source.value), narrow),
+            lambda: plain(source.value).reshape(narrow),
             name="unsqueeze",
         )
     if narrow == shape:
@@ -160,7 +158,7 @@ def _conv(a: Operation) -> int:
             "view",
             (node,),
             shaped(shape, weight.aval.dtype),
-            lambda: np.transpose(np.asarray(weight.value), spec),
+            lambda: plain(weight.value).transpose(spec),
             name="permute",
             order=tuple(spec),
         )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from normula.flax.capture.recorder import Held, Recorder
+from normula.flax.capture.recorder import Held, Recorder, plain
 
 if TYPE_CHECKING:
     from normula.flax.capture.operation import Operation
@@ -72,7 +72,7 @@ def as_normed(a: Operation, value: int, factor: int, whole: Held) -> int | None:
         "mul",
         (value, recorder.compact.get(root.node, root.node)),
         a.avals[0],
-        lambda: np.asarray(whole.value) * np.asarray(root.value),
+        lambda: plain(whole.value) * plain(root.value),
     )
     return a.emit("mul", (inner, recorder.compact.get(gain.node, gain.node)))
 

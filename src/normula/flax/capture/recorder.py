@@ -102,6 +102,10 @@ class Recorder:
         """What goes on from a node whose value was computed: a pass that is watched may put something in its way."""
         return value
 
+    def read(self, ins: list[Held]) -> list[Held]:
+        """What an operation reads: a pass that is changed may give it something else."""
+        return ins
+
     def number(self, value: float) -> int:
         """The node of a number that is written in the code."""
         if value not in self._numbers:
@@ -203,9 +207,15 @@ def slice_of(whole: Held, index: int) -> tuple[Any, Any]:
     aval = shaped(tuple(whole.aval.shape[1:]), whole.aval.dtype)
     if whole.value is None:
         return aval, None
-    if isinstance(whole.value, jax.core.Tracer) or jnp.issubdtype(whole.aval.dtype, jax.dtypes.extended):
+    if jnp.issubdtype(whole.aval.dtype, jax.dtypes.extended):
         return aval, whole.value[index]
-    return aval, np.asarray(np.asarray(whole.value)[index])
+    part = plain(whole.value)[index]
+    return aval, part if isinstance(part, jax.core.Tracer) else np.asarray(part)
+
+
+def plain(value: Any) -> Any:
+    """A value as an array of NumPy, unless it is traced."""
+    return value if isinstance(value, jax.core.Tracer) else np.asarray(value)
 
 
 def _is_real(dtype: Any) -> bool:

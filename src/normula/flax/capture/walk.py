@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 import jax
@@ -108,12 +108,14 @@ class Walk:
 
     def _plain(self, equation: JaxprEqn, ins: list[Held]) -> list[Held]:
         """The results of one operation."""
+        ins = self.recorder.read(ins)
         avals = [_known(one.aval) for one in equation.outvars]
         fixed = all(one.fixed for one in ins)
         values: Sequence[Any] = [None] * len(avals)
         size = sum(int(np.prod(aval.shape)) for aval in avals)
         if all(one.value is not None for one in ins) and (self._real or (fixed and size <= MOST_FIXED)):
-            values = _evaluated(equation, [one.value for one in ins])
+            with jax.ensure_compile_time_eval() if fixed else nullcontext():
+                values = _evaluated(equation, [one.value for one in ins])
         if fixed:
             number = self.recorder.number_of(ins[0].node) if equation.primitive.name in _SPREADING else None
             return [self.recorder.constant(aval, value, number) for aval, value in zip(avals, values, strict=True)]
