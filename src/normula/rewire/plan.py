@@ -31,7 +31,7 @@ def plan(model: Any, to: str | Formula | Placement, *, example: Example) -> Plan
     """What `rewire` would do; the model may be on the meta device.
 
     Args:
-        model: a PyTorch module.
+        model: as `rewire` takes it.
         to: the wanted placement, by name, formula or as a `Placement`.
         example: arguments of its forward, a tuple or a dictionary.
 

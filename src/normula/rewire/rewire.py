@@ -32,16 +32,16 @@ def rewire(
     be the wanted one, replayed.
 
     Args:
-        model: a PyTorch module that `read` understands.
+        model: a module of PyTorch, Linen, NNX or Equinox, or a function of its weights, that `read` understands.
         to: the wanted placement, by name, formula or as a `Placement`.
-        example: arguments of its forward, a tuple or a dictionary.
+        example: arguments of its forward, a tuple or a dictionary; for Linen and functions with the weights among them.
         accept_inexact: whether a model that computes something else with these weights is wanted all the same.
         reinit: a rule by which all weights are drawn anew, to train from the start; None keeps them.
         seed: of those draws.
 
     Returns:
-        A module of the model's class; `rewiring` is its `Plan`, with what is preserved and how far its outputs on the
-        example are from those of the model.
+        A module of the model's class; for JAX a pytree of the weights, called without them. `rewiring` is its `Plan`,
+        with what is preserved and how far its outputs on the example are from those of the model.
 
     Raises:
         RewireError: it cannot be done, or changes what the model computes and that was not accepted.
