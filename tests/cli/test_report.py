@@ -58,6 +58,21 @@ def test_tables_are_written_where_they_are_asked_for_and_nothing_else(cli: Cli, 
     assert "seconds" in rows[0]
 
 
+@pytest.mark.negative
+def test_nothing_is_written_over_a_race_nor_twice_to_one_file(cli: Cli, kept: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.write_bytes(kept.read_bytes())
+    for words, said in (
+        (("--csv", str(kept)), "the record that is read"),
+        (("--jsonl", str(other)), "a race"),
+        (("--html", str(tmp_path / "one"), "--csv", str(tmp_path / "one")), "what --html writes"),
+    ):
+        code, _, err = cli("report", str(kept), *words)
+        assert code == 2
+        assert said in err
+    assert other.read_bytes() == kept.read_bytes()
+
+
 def test_without_time_two_reports_are_the_same_to_the_byte(cli: Cli, kept: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "a.csv", tmp_path / "b.csv"
     for path in (first, second):

@@ -1,5 +1,7 @@
 """Kinds of models: several towers, layers that begin without a skip, one token that asks all; and what is unknown."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -8,6 +10,113 @@ from normula.read import read
 from tests.read import models as m
 
 PRE = "x = x + attn(norm(x)); x = x + mlp(norm(x))"
+POST = "x = norm(x + attn(x)); x = norm(x + mlp(x))"
+
+
+D = m.WIDTH
+
+
+def mean(x: Tensor) -> Tensor:
+    return x.mean(-1, keepdim=True)
+
+
+Way = Callable[[Tensor, Tensor], Tensor]
+
+WRITTEN: dict[str, Way] = {
+    "std + eps, unbiased": lambda x, g: g * (x - mean(x)) / (x.std(-1, keepdim=True) + 1e-6),
+    "var, unbiased": lambda x, g: (x - mean(x)) / torch.sqrt(x.var(-1, keepdim=True) + 1e-6) * g,
+    "gain first": lambda x, g: g * x / (mean(x**2) + 1e-6).sqrt(),
+    "rms + eps": lambda x, g: x / (mean(x**2).sqrt() + 1e-6) * g,
+    "length, scaled": lambda x, g: x / (x.norm(dim=-1, keepdim=True) * D**-0.5).clamp(min=1e-8) * g,
+    "length over root": lambda x, g: g * x / (x.norm(dim=-1, keepdim=True) / D**0.5 + 1e-8),
+    "clamped": lambda x, g: g * x / mean(x**2).clamp(min=1e-6).sqrt(),
+    "axis put back": lambda x, g: g * x * torch.rsqrt(x.pow(2).mean(-1) + 1e-6).unsqueeze(-1),
+    "difference of means": lambda x, g: g * (x - mean(x)) * torch.rsqrt(mean(x * x) - mean(x) ** 2 + 1e-5),
+    "sum over width": lambda x, g: g * x * torch.rsqrt((x * x).sum(-1, keepdim=True) / D + 1e-6),
+}
+"""Norms as people write them."""
+
+STRANGE: dict[str, Way] = {
+    "largest": lambda x, g: g * x / x.abs().amax(-1, keepdim=True),
+    "mean size": lambda x, g: g * x / (mean(x.abs()) + 1e-6),
+    "part": lambda x, g: g * x / (mean(x[..., :8] ** 2) + 1e-6).sqrt(),
+    "softmax": lambda x, g: g * x.softmax(-1),
+}
+"""What divides by a statistic that is no norm's."""
+
+
+class Written(nn.Module):
+    """A norm with a gain, written by hand."""
+
+    def __init__(self, how: Way) -> None:
+        super().__init__()
+        self.how, self.gain = how, nn.Parameter(torch.ones(D))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.how(x, self.gain)
+
+
+class Layer(nn.Module):
+    """A layer with such norms, before its sublayers or after its sums."""
+
+    def __init__(self, how: Way, post: bool) -> None:
+        super().__init__()
+        self.post, self.norm1, self.norm2 = post, Written(how), Written(how)
+        self.attention, self.mlp = m.Attention(), m.Mlp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.post:
+            x = self.norm1(x + self.attention(x))
+            return self.norm2(x + self.mlp(x))
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+@pytest.mark.parametrize("post", [False, True])
+@pytest.mark.parametrize("how", WRITTEN)
+def test_norms_as_people_write_them(how: str, post: bool) -> None:
+    model = nn.Sequential(*(Layer(WRITTEN[how], post) for _ in range(3)))
+    (stage,) = read(model, m.stream()).stages
+    assert (stage.block, stage.proof) == (POST if post else PRE, "replayed")
+
+
+@pytest.mark.negative
+@pytest.mark.parametrize("post", [False, True])
+@pytest.mark.parametrize("how", STRANGE)
+def test_other_statistics_are_unknown(how: str, post: bool) -> None:
+    model = nn.Sequential(*(Layer(STRANGE[how], post) for _ in range(3)))
+    assert {stage.block for stage in read(model, m.stream()).stages} == {"unknown"}
+
+
+class Halved(nn.Module):
+    """A layer that halves each of its sums."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm1, self.norm2 = nn.LayerNorm(D), nn.LayerNorm(D)
+        self.attention, self.mlp = m.Attention(), m.Mlp()
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = 0.5 * (x + self.attention(self.norm1(x)))
+        return 0.5 * (x + self.mlp(self.norm2(x)))
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_number_after_the_last_sum_is_of_the_last_layer(closed: bool) -> None:
+    reading = read(nn.Sequential(*(Halved() for _ in range(3)), *([nn.LayerNorm(D)] if closed else [])), m.stream())
+    (stage,) = reading.stages
+    assert stage.block == "x = 0.5 * x + 0.5 * attn(norm(x)); x = 0.5 * x + 0.5 * mlp(norm(x))"
+    assert (stage.layers, stage.proof, reading.final_norm) == (3, "replayed", closed)
+
+
+def test_weights_that_are_not_finite_are_named() -> None:
+    model = nn.Sequential(*(Halved() for _ in range(2)))
+    nn.init.constant_(model[1].mlp.up.weight, float("nan"))
+    reading = read(model, m.stream())
+    assert reading.stages[-1].block == "unknown"
+    assert "not finite" in reading.stages[-1].seen
+    assert reading.findings[0].code == "weights-not-finite"
+    assert "1.mlp.up.weight" in reading.findings[0].evidence
 
 
 class Bottleneck(nn.Module):

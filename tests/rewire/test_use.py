@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 import normula as nm
-from tests.rewire.models import encoder, stack, transformer
+from tests.rewire.models import Block, encoder, stack, transformer
 
 
 def gpt2(to: str = "peri", **options: Any) -> tuple[Any, torch.Tensor]:
@@ -172,6 +173,62 @@ def test_it_moves_to_other_types(dtype: torch.dtype) -> None:
     assert moved(ids).logits.dtype == dtype
     tolerance = 1e-5 if dtype == torch.float64 else 0.1
     assert torch.allclose(moved(ids).logits.float(), new(ids).logits, atol=tolerance)
+
+
+class Sharing(nn.Module):
+    """Layers that share an MLP and are held twice, with a norm of the batch beside them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(Block("pre") for _ in range(2))
+        self.layers[1].mlp = self.layers[0].mlp
+        self.again = nn.ModuleList(self.layers)
+        self.batch, self.last = nn.BatchNorm1d(16), nn.LayerNorm(16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.batch(x.transpose(1, 2))
+        for layer in self.layers:
+            x = layer(x)
+        return self.last(x)
+
+
+def test_the_model_stays_as_it_was_where_modules_are_shared_and_in_training() -> None:
+    torch.manual_seed(0)
+    model, x = Sharing().train(), torch.randn(2, 5, 16)
+    before, states = {name: one.clone() for name, one in model.state_dict().items()}, torch.get_rng_state()
+    same = nm.rewire(model, "pre", example=(x,))
+    nm.rewire(model, "post", example=(x,), accept_inexact=True)
+    assert torch.equal(states, torch.get_rng_state())
+    assert all(torch.equal(one, before[name]) for name, one in model.state_dict().items())
+    assert same.rewiring.preserved == "function"
+    assert all(torch.equal(one, before[name]) for name, one in same.state_dict().items())
+    assert torch.equal(same.eval()(x), model.eval()(x))
+
+
+class Checkpointing(nn.Module):
+    """A layer that computes all of itself once more in its backward pass."""
+
+    def __init__(self, reentrant: bool) -> None:
+        super().__init__()
+        self.block, self.reentrant = Block("pre"), reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        return checkpoint(self._all, x, use_reentrant=self.reentrant)
+
+    def _all(self, x: Tensor) -> Tensor:
+        block = self.block
+        x = x + block.attention(block.first(x))
+        return x + block.mlp(block.second(x))
+
+
+@pytest.mark.negative
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_checkpoint_inside_of_a_layer_is_an_error_and_not_another_gradient(reentrant: bool) -> None:
+    model = nn.Sequential(Checkpointing(reentrant), Checkpointing(reentrant)).train()
+    x = torch.randn(2, 5, 16)
+    new = nm.rewire(model, "post", example=(x,), accept_inexact=True)
+    with pytest.raises(RuntimeError, match="around the whole module"):
+        new(x.requires_grad_())
 
 
 def test_it_trains() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 import warnings
@@ -28,6 +29,10 @@ COMMANDS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code: 0, 2 for bad usage, 130 after an interrupt."""
     words = list(sys.argv[1:] if argv is None else argv)
+    if sys.stdout is None:  # it was closed before the start
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal without our signs still gets the result
     try:
         try:
             if words and words[0] in COMMANDS:

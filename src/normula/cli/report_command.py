@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ def run(options: argparse.Namespace) -> int:
     given = {name: getattr(options, name) for name in ("html", *TABLES, *FOLDERS) if getattr(options, name)}
     if options.no_time and not any(name in given for name in TABLES):
         raise ValueError("--no-time is about tables; name one with --csv, --parquet or --jsonl, or leave it out")
+    _check_outputs(options.record, {name: path for name, path in given.items() if name not in FOLDERS})
     for name, path in given.items():
         if name not in FOLDERS:
             check_writable(path)
@@ -60,6 +61,21 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(to_dict(found)))
     return 0
+
+
+def _check_outputs(record: str, given: Mapping[str, str]) -> None:
+    """What is written must go to files of their own, none of them a record.
+
+    Raises:
+        ValueError: one is the record that is read, another race, or that of another output.
+    """
+    taken = {Path(record).resolve(): "the record that is read"} if record != "-" else {}
+    for name, path in given.items():
+        place = Path(path).resolve()
+        said = taken.get(place) or ("a race" if place.is_file() and _is_store(place) else "")
+        if said:
+            raise ValueError(f"--{name} {path} would write over {said}; give it a file of its own")
+        taken[place] = f"what --{name} writes"
 
 
 def read(name: str) -> Comparison | Race:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from normula.cli.options import json_option, positive, whole
@@ -87,6 +88,10 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--seed is that of the weights that --reinit draws; give --reinit too")
     source = source_of(options.model, options.input)
     example = _example(source)
+    if options.out and Path(options.out).exists():
+        raise ValueError(
+            f"{options.out} exists, and new weights would take the place of what is there; name another file"
+        )
     if options.dry_run:
         found = plan(source.model, options.to, example=example)
     else:

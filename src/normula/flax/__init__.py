@@ -2,7 +2,7 @@
 
 from normula.flax import guarded, linen, nnx, rewire
 from normula.flax.build import BUILDERS, build
-from normula.flax.capture import capture, values
+from normula.flax.capture import capture, not_finite, values
 from normula.flax.core import States, apply, init, states
 from normula.flax.device import device, gpus
 from normula.flax.difference import Difference, difference
@@ -34,6 +34,7 @@ __all__ = [
     "load",
     "network",
     "nnx",
+    "not_finite",
     "observed",
     "one_step_update",
     "open_capture",

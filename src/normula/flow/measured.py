@@ -194,7 +194,7 @@ def _norm_passes(norms: Sequence[LastNorm], values: Mapping[int, Array], gradien
         if below is None or above is None or norm.name not in NORMS:
             continue
         x = values[norm.source]
-        arriving = above if norm.gain < 0 else above * values[norm.gain]
+        arriving = norm.scale * (above if norm.gain < 0 else above * values[norm.gain])
         square = np.square(x - x.mean(axis=-1, keepdims=True) if norm.name == "layernorm" else x)
         over = np.sum if norm.name == "l2norm" else np.mean
         size = over(square, axis=-1, keepdims=True) + norm.under

@@ -267,7 +267,9 @@ def _not_measured(reading: Reading, stream: Stream, seen: StreamFlow) -> list[Fi
         text = "Void: no residual stream was found in this model, so there is nothing to measure."
         found.append(Finding(kind="no-stream", weight="void", text=text))
     elif not stream.steps:
-        text = "Void: no step of a residual stream is understood in this model, so nothing was measured on it."
+        broken = next((one.evidence for one in reading.findings if one.code == "weights-not-finite"), "")
+        why = f": it has {broken}" if broken else ""
+        text = f"Void: no step of a residual stream is understood in this model, so nothing was measured on it{why}."
         found.append(Finding(kind="no-stream", weight="void", text=text))
     elif stream.unknown:
         text = (

@@ -223,6 +223,7 @@ def _last_norm(graph: Graph, chain: ReadChain) -> LastNorm | None:
         gain=node.inputs[gain] if gain >= 0 else -1,
         name=node.attrs["name"],
         under=under_root(node),
+        scale=float(node.attrs.get("scale", 1.0)),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -98,6 +99,11 @@ def stamp(model: Any, example: Example = None) -> Stamp:
     if inputs is not None:
         args, kwargs = inputs_of(inputs, model, there, args)
     looked = look(model, args, kwargs)
+    if any(one.proof == "failed" for one in looked.reading.stages):
+        broken = room(framework_to_read(model, (args, kwargs))).not_finite(there.bare(model), args, kwargs)
+        if broken:
+            said = f"{', '.join(broken[:3])}{' and more' if len(broken) > 3 else ''}"
+            warnings.warn(f"weights are not finite ({said}), so the stamp has no formula", stacklevel=2)
     tensors, buffers = there.tensors_of(model, args)
     same = there.tied(tensors)
     finger, program = fingerprint(model, looked.ends, args, kwargs, shapes=looked.shapes)

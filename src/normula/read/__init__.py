@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from normula.framework import framework_of, room
+from normula.read.findings import with_broken
 from normula.read.reading import reading_of
 from normula.record.reading import Ran, Reading
 
@@ -46,6 +47,8 @@ def read(model: Any, *args: Any, **kwargs: Any) -> Reading:
         program = there.capture(model, args, kwargs)
         reading = reading_of(program, lambda keep: there.values(program, model, args, kwargs, keep))  # noqa: B023
         if reading is not None:
+            if any(stage.proof == "failed" for stage in reading.stages):
+                reading = with_broken(reading, there.not_finite(model, args, kwargs))
             return replace(reading, ran=Ran(model, args, kwargs))
     raise ValueError(
         "Each forward pass of this model computes something else, so no reading of it can be proved. "

@@ -295,6 +295,8 @@ class Branches:
             return Unknown(inner, "a stream of its own inside a sublayer")
         if (passing := self._passing(entry, nodes, ends)) is not None:
             return Unknown(passing, "a value that is the stream's own on some tokens, and a sublayer's on others")
+        if (statistic := self._statistic(entry, nodes)) is not None:
+            return Unknown(statistic, "what a sublayer reads is divided by, or less, a statistic that is no norm's")
         if (seen := self._hidden_skip(entry, nodes, ends)) is not None:
             return seen
         if kind_of(self.graph, entry, nodes) == "attn" and self._projects_two(nodes):
@@ -319,6 +321,21 @@ class Branches:
                 if way and is_complete(self.graph, way[1:]):
                     return True
         return False
+
+    def _statistic(self, entry: int, nodes: tuple[int, ...]) -> int | None:
+        """A statistic over the features of what a sublayer reads, before any product: a norm that is not known."""
+        graph = self.graph
+        for node in nodes:
+            inputs = graph.inputs(node)
+            if graph.kind(node) not in ("reduce", "softmax") or graph[inputs[0]].shape[-1] < 2:
+                continue
+            last = len(graph[inputs[0]].shape) - 1
+            if tuple(graph[node].attrs.get("axes", (last,))) != (last,):
+                continue
+            way = graph.between(entry, node)
+            if way and not any(graph.is_mixing(one) or graph.is_data_product(one) for one in way):
+                return node
+        return None
 
     def _passing(self, entry: int, nodes: tuple[int, ...], ends: tuple[int, ...]) -> int | None:
         """A join, at the end of a sublayer, of what it reads, as it is, with what it computes."""

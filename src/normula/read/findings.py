@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from normula.formula import Formula
@@ -13,7 +13,7 @@ from normula.read.graph import Graph
 from normula.read.norms import is_norm
 from normula.read.strip import step_down
 from normula.read.sublayers import queries_and_keys
-from normula.record.reading import ReadFinding, ReadNorm, ReadStage
+from normula.record.reading import ReadFinding, Reading, ReadNorm, ReadStage
 
 CODES: Final = {
     "final-norm-missing": "close the stack with one norm, or give every sublayer a smaller start",
@@ -31,6 +31,7 @@ CODES: Final = {
     "name-misleads": "go by what runs; rename the module",
     "flag-without-effect": "go by what runs; remove the flag, or make the code read it",
     "layer-reused": "nothing, if one layer is meant to run several times",
+    "weights-not-finite": "go back to a checkpoint from before; normula flow on that one shows where it began",
     "fused-path": "nothing: hooks and changed modules are not seen where the fused path runs",
 }
 """The codes, each with its remedy."""
@@ -110,6 +111,17 @@ def _final(seen: Seen) -> Iterator[tuple[str, str]]:
             )
 
 
+def with_broken(reading: Reading, names: Sequence[str]) -> Reading:
+    """A reading whose proof failed since weights are not finite, and says so."""
+    if not names:
+        return reading
+    told = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+    seen = "nothing can be proved of it with weights that are not finite"
+    stages = tuple(replace(one, seen=seen) if one.proof == "failed" else one for one in reading.stages)
+    evidence = f"weights that are not finite (NaN or infinite): {told}"
+    return replace(reading, stages=stages, findings=(finding("weights-not-finite", evidence), *reading.findings))
+
+
 def _starts_anew(stage: ReadStage) -> bool:
     return "cross(" in stage.block
 
@@ -120,9 +132,13 @@ def _ends_in_norm(block: str) -> bool:
     return getattr(last, "word", "") == "norm"
 
 
+_CARRIES_NORMED: Final = re.compile(r"(n|x) = norm\(x\); \w+ = (?:norm\()?(?:[\d.]+ \* )?\1 \+ ")
+"""A layer that adds its branches to a norm of the stream."""
+
+
 def _skips(seen: Seen) -> Iterator[tuple[str, str]]:
     for place, stage in enumerate(seen.stages):
-        if stage.known and re.match(r"(?:n|x) = norm\(x\); \w+ = (?:norm\()?(?:[\d.]+ \* )?(?:n|x) \+ ", stage.block):
+        if stage.known and _CARRIES_NORMED.match(stage.block):
             shifted = seen.final[place] if place < len(seen.final) else False
             same = "; with the last norm it is Post-LN with every norm one place later" if shifted else ""
             yield "skip-from-normed", f"{stage.where or 'the stack'}: {stage.block} has no identity path{same}"

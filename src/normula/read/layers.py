@@ -12,9 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from normula.read.chain import Chain, Event, nodes_of
-from normula.read.expression import Applied, walk
+from normula.read.expression import Applied, Scaled, Stream, walk
 from normula.read.graph import Graph
 from normula.read.spell import spelled
+from normula.read.strip import step_down
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ def layers(graph: Graph, chain: Chain, kinds: frozenset[int] = frozenset()) -> L
             if len(units) == 1:
                 before, leading = [*before, *leading], []
     held[0] = [*leading, *held[0]]
+    held[-1] += _scaling(graph, held)
     before, held, tail = _evened(graph, list(before), held, tail)
     return Layers(
         (*stem, *before), tuple(Layer(tuple(e), u.path, u.call) for e, u in zip(held, units, strict=True)), tuple(tail)
@@ -95,6 +97,19 @@ def _without_stem(graph: Graph, chain: Chain) -> tuple[Chain, tuple[Event, ...]]
     second = chain.events.index(sums[1])
     links = chain.events[1:second]
     return Chain(chain.start, tuple(links), chain.events[second:], chain.after), (*chain.before, chain.events[0])
+
+
+def _scaling(graph: Graph, held: Sequence[Sequence[Event]]) -> list[Event]:
+    """The number that the last value of the stream is multiplied by, where the layers before end in it too."""
+    before = held[-2][-1].value if len(held) > 1 else None
+    last = held[-1][-1]
+    if not (isinstance(before, Scaled) and isinstance(before.value, Stream) and last.is_sum):
+        return []
+    for user in graph.users[last.node]:
+        step = step_down(graph, user)
+        if step is not None and step.how == "number" and step.factor == before.factor:
+            return [Event(user, last.node, Scaled(step.factor, Stream(last.node)), False)]
+    return []
 
 
 def _words(event: Event) -> list[str]:

@@ -27,7 +27,13 @@ NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class _Match:
-    """A norm that was found written out: its input, and what the statistics are; `under` is epsilon under the root."""
+    """A norm that was found written out: its input, and what the statistics are.
+
+    Attributes:
+        under: epsilon under the root.
+        scale: a number that it multiplies by, as where the variance is not biased.
+        gain: that it multiplies its input by, before it divides; -1 for none.
+    """
 
     name: str
     source: int
@@ -35,6 +41,8 @@ class _Match:
     eps: float
     under: float
     dtype: str = "float32"
+    scale: float = 1.0
+    gain: int = -1
 
 
 def with_norms(graph: Graph) -> Graph:
@@ -45,7 +53,7 @@ def with_norms(graph: Graph) -> Graph:
             match = _match(graph, number)
             if match is not None:
                 start, match = _from_length(graph, number, match)
-                end, gain, bias = _affine(graph, start)
+                end, gain, bias = _affine(graph, start, match.gain)
                 changes[end] = _norm(graph, end, match, gain, bias)
         if graph.alive[number] and node.kind == "norm" and len(node.inputs) == 1 and is_norm(graph, number):
             end, gain, bias = _affine(graph, number)
@@ -114,7 +122,7 @@ def _norm(graph: Graph, end: int, match: _Match, gain: int, bias: int) -> Node:
             inputs.append(one)
     eps = float(f"{match.eps:.7g}")  # single precision makes 9.9999997e-6 of 1e-5
     kind = {"name": match.name, "axes": match.axes, "groups": 1, "dtype": match.dtype}
-    attrs = {**kind, "eps": eps, "under": match.under, **places}
+    attrs = {**kind, "eps": eps, "under": match.under, "scale": match.scale, **places}
     node = graph[end]
     return Node("norm", tuple(inputs), node.shape, node.dtype, node.call, attrs)
 
@@ -129,7 +137,9 @@ def _from_length(graph: Graph, number: int, match: _Match) -> tuple[int, _Match]
         for one in graph.inputs(users[0]):
             factor = graph.number(one)
             if factor is not None and abs(factor - width**0.5) < 1e-4 * factor:
-                return users[0], replace(match, name="rmsnorm", eps=match.under / width, under=match.under / width)
+                under = match.under / width
+                eps = under if match.under == match.eps else match.eps  # as it is written, where that is a floor
+                return users[0], replace(match, name="rmsnorm", eps=eps, under=under)
     return number, match
 
 
@@ -141,18 +151,35 @@ def _match(graph: Graph, number: int) -> _Match | None:
     left, right = node.inputs
     pairs = [(left, right)] if node.kind == "div" else [(left, right), (right, left)]
     for value, factor in pairs:
-        radicand = _root(graph, factor) if node.kind == "div" else _inverse_root(graph, factor)
-        if radicand is not None and (match := _statistics(graph, value, *radicand)) is not None:
-            return replace(match, dtype=graph[radicand[0]].dtype)
+        root = _root(graph, factor) if node.kind == "div" else _inverse_root(graph, factor)
+        if root is None:
+            continue
+        first = graph[_bare(graph, value)]
+        ways = [(value, -1)]
+        if first.kind == "mul" and len(first.inputs) == 2:
+            ways += [(one, other) for one, other in (first.inputs, first.inputs[::-1]) if _is_vector(graph, other)]
+        for one, gain in ways:
+            if (match := _statistics(graph, one, root)) is not None:
+                return replace(match, dtype=graph[root.radicand].dtype, gain=gain)
     return None
 
 
-def _inverse_root(graph: Graph, factor: int) -> tuple[int, float, float] | None:
-    """What stands under the root of a factor 1/sqrt(...), with the epsilon as it is written, and under the root."""
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """A divisor: a number times the root of what is here, with the epsilon as it is written, and under the root."""
+
+    radicand: int
+    eps: float
+    under: float
+    factor: float = 1.0
+
+
+def _inverse_root(graph: Graph, factor: int) -> _Root | None:
+    """The divisor that a factor is 1 over."""
     node = graph[_repeated(graph, factor)]
     if node.kind == "rsqrt" or _is_power(graph, node, -0.5):
         radicand, eps = _plus(graph, node.inputs[0])
-        return radicand, eps, eps
+        return _Root(radicand, eps, eps)
     if node.kind == "pointwise" and node.attrs["name"] == "reciprocal":
         return _root(graph, node.inputs[0])
     if node.kind == "div" and graph.number(node.inputs[0]) == 1:
@@ -164,8 +191,8 @@ def _is_power(graph: Graph, node: Node, exponent: float) -> bool:
     return node.kind == "pow" and len(node.inputs) == 2 and graph.number(node.inputs[1]) == exponent
 
 
-def _root(graph: Graph, divisor: int) -> tuple[int, float, float] | None:
-    """What stands under the root of a divisor sqrt(...), or the deviation or length that it is; epsilon as before.
+def _root(graph: Graph, divisor: int) -> _Root | None:
+    """A divisor sqrt(...), or the deviation or length that it is, or a number times one.
 
     An epsilon outside of the root, added or as the least that the divisor may be, is its square under it, nearly.
     """
@@ -173,9 +200,14 @@ def _root(graph: Graph, divisor: int) -> tuple[int, float, float] | None:
     node = graph[_repeated(graph, inner)]
     if node.kind == "sqrt" or _is_power(graph, node, 0.5):
         radicand, inside = _plus(graph, node.inputs[0])
-        return radicand, inside or outside, inside or outside**2
+        return _Root(radicand, inside or outside, inside or outside**2)
     if node.kind == "reduce" and node.attrs["name"] in ("std", "norm2"):
-        return inner, outside, outside**2
+        return _Root(inner, outside, outside**2)
+    if node.kind in ("mul", "div") and (number := graph.number(node.inputs[1])):
+        factor = number if node.kind == "mul" else 1 / number
+        length = _repeated(graph, node.inputs[0])
+        if graph.kind(length) == "reduce" and graph[length].attrs["name"] == "norm2":
+            return _Root(length, outside, (outside / factor) ** 2, factor)
     return None
 
 
@@ -193,15 +225,15 @@ def _plus(graph: Graph, number: int) -> tuple[int, float]:
     return number, 0.0
 
 
-def _statistics(graph: Graph, value: int, radicand: int, eps: float, under: float) -> _Match | None:
-    """The norm that divides `value` by the root of `radicand`."""
-    bare = _bare(graph, value)
-    node = graph[_repeated(graph, radicand)]
+def _statistics(graph: Graph, value: int, root: _Root) -> _Match | None:
+    """The norm that divides a value by a root."""
+    bare, eps, under = _bare(graph, value), root.eps, root.under
+    node = graph[_repeated(graph, root.radicand)]
     centre = _centred(graph, bare)
     if node.kind in ("div", "mul") and (inner := graph[_bare(graph, node.inputs[0])]).kind == "reduce":
         size = graph.number(node.inputs[1])
         length = _length(graph, inner)
-        if inner.attrs["name"] == "sum" and size is not None and length is not None:
+        if inner.attrs["name"] == "sum" and size is not None:
             factor = size if node.kind == "div" else 1 / size
             if abs(factor - length) < 1e-6 * length:
                 node = Node(
@@ -215,7 +247,9 @@ def _statistics(graph: Graph, value: int, radicand: int, eps: float, under: floa
     if name in ("var", "std"):
         of = _bare(graph, source)
         if centre is not None and of in (centre, bare):
-            return _Match("layernorm", centre, axes, eps, under)
+            length = _length(graph, node)
+            excess = length / max(length - node.attrs.get("correction", 0.0), 1.0)
+            return _Match("layernorm", centre, axes, eps, under / excess, scale=excess**-0.5)
         return None
     squared = _bare(graph, source) if name == "norm2" else _square(graph, source)
     if squared is None:
@@ -229,7 +263,10 @@ def _statistics(graph: Graph, value: int, radicand: int, eps: float, under: floa
     if name == "mean" and squared == bare:
         return _Match("rmsnorm", bare, axes, eps, under)
     if name in ("sum", "norm2") and squared == bare:
-        return _Match("l2norm", bare, axes, eps, under)
+        length = _length(graph, node)
+        if abs(root.factor * length**0.5 - 1) < 1e-4:  # the root of a mean, from a length
+            return _Match("rmsnorm", bare, axes, eps, under / length)
+        return _Match("l2norm", bare, axes, eps, under, scale=1 / root.factor)
     return None
 
 
@@ -267,7 +304,7 @@ def _square(graph: Graph, number: int) -> int | None:
     return None
 
 
-def _length(graph: Graph, node: Node) -> float | None:
+def _length(graph: Graph, node: Node) -> float:
     """How many elements a reduction takes together."""
     length = 1
     for axis in node.attrs["axes"]:
@@ -301,9 +338,9 @@ _MOVED = frozenset(
 )
 
 
-def _affine(graph: Graph, number: int) -> tuple[int, int, int]:
+def _affine(graph: Graph, number: int, gain: int = -1) -> tuple[int, int, int]:
     """The last node of a norm with its learned gain and bias, and these; -1 where there is none."""
-    gain = bias = -1
+    bias = -1
     end = number
     while True:
         users = graph.users[end]
@@ -332,4 +369,8 @@ def _other(graph: Graph, node: Node, number: int) -> int:
     if len(node.inputs) != 2:
         return -1
     other = node.inputs[1] if node.inputs[0] == number else node.inputs[0]
-    return other if graph.is_gain(other) and graph[other].size > 1 else -1
+    return other if _is_vector(graph, other) else -1
+
+
+def _is_vector(graph: Graph, number: int) -> bool:
+    return graph.is_gain(number) and graph[number].size > 1

@@ -358,6 +358,7 @@ def normalised(graph: Graph, norm: int, values: Values) -> Array:
         x = x / np.sqrt((x**2).sum(axis=axes, keepdims=True) + under)
     else:
         x = x / np.sqrt((x**2).mean(axis=axes, keepdims=True) + under)
+    x = x * node.attrs.get("scale", 1.0)
     for label in ("gain", "bias"):
         if (place := node.attrs[label]) >= 0:
             vector: Array = values[node.inputs[place]]

@@ -180,6 +180,8 @@ def _cover(graph: Graph, found: list[ReadChain], chains: Sequence[Chain]) -> Non
         holder = next(
             (layer for layer in layers if layer.layer.call > 0 and layer.layer.call in graph.calls(node)), None
         )
+        if holder is not None and holder.text == UNKNOWN:
+            continue  # by what stands between
         if holder is not None:
             holder.text, holder.seen = UNKNOWN, seen
         else:

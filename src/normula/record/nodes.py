@@ -16,6 +16,7 @@ class NodeNorm:
         kind: layernorm, rmsnorm, l2norm, dyt or derf.
         axes: that its statistics are over, from the last.
         under: what it adds to the square of its divisor.
+        scale: a number that it multiplies by.
         source: what it reads.
         gain, bias, alpha, shift: its vectors and numbers; -1 for none.
         names: of its parameters.
@@ -24,6 +25,7 @@ class NodeNorm:
     kind: str
     axes: tuple[int, ...]
     under: float
+    scale: float
     source: int
     gain: int = -1
     bias: int = -1

@@ -42,13 +42,17 @@ class StreamStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastNorm:
-    """The norm that all that leaves a stream goes through last: its nodes, its kind, what it adds under the root."""
+    """The norm that all that leaves a stream goes through last.
+
+    Its nodes, its kind, what it adds under the root, and a number that it multiplies by.
+    """
 
     node: int
     source: int
     gain: int
     name: str
     under: float
+    scale: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

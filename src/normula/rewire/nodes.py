@@ -131,6 +131,7 @@ def _norm(graph: Graph, norm: Norm) -> NodeNorm:
         kind=node.attrs["name"],
         axes=tuple(axis if axis < 0 else axis - len(node.shape) for axis in node.attrs["axes"]),
         under=under_root(node),
+        scale=float(node.attrs.get("scale", 1.0)),
         source=node.inputs[0],
         names=norm.parameters,
         **{name: node.inputs[place] for name, place in places.items() if place >= 0},

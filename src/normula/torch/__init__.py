@@ -2,7 +2,7 @@
 
 from normula.torch import conversions, guarded, hooks, rewire, sources, variants
 from normula.torch.build import BUILDERS, build
-from normula.torch.capture import capture, values
+from normula.torch.capture import capture, not_finite, values
 from normula.torch.context import Cache
 from normula.torch.device import device, gpus
 from normula.torch.language import one_step_update, start
@@ -28,6 +28,7 @@ __all__ = [
     "guarded",
     "hooks",
     "load",
+    "not_finite",
     "observed",
     "one_step_update",
     "open_capture",

@@ -15,7 +15,7 @@ from normula.flax.capture.recorder import Held, Recorder, shaped
 from normula.flax.capture.walk import UndecidedError, Walk
 from normula.record.program import Program
 
-__all__ = ["capture", "computes", "recorded", "run", "values"]
+__all__ = ["capture", "computes", "not_finite", "recorded", "run", "values"]
 
 ValueOf: TypeAlias = Callable[[Leaf, int], Any]
 
@@ -59,6 +59,14 @@ def values(
         raise ValueError("Arrays that have a shape only give no values. Read the model with real ones, or a twin.")
     recorder, _ = _run(opened(model, args, kwargs), keep, real=True)
     return recorder.kept if computes(recorder, program) else None
+
+
+def not_finite(model: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """The parameters and buffers that hold a number that is not finite."""
+    whole = opened(model, args, kwargs or {})
+    held = [one for one in whole.leaves if one.kind != "input"] if whole.real else []
+    floats = (one for one in held if jnp.issubdtype(one.array.dtype, np.inexact))
+    return tuple("/".join(one.path) for one in floats if not bool(jnp.isfinite(one.array).all()))
 
 
 def recorded(

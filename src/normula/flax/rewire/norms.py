@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 
 
-def normalised(kind: str, x: Any, axes: tuple[int, ...], under: float, vectors: Mapping[str, Any]) -> Any:
+def normalised(
+    kind: str, x: Any, axes: tuple[int, ...], under: float, vectors: Mapping[str, Any], scale: float = 1.0
+) -> Any:
     """A norm of x, of the same shape and type.
 
     Args:
@@ -18,6 +20,7 @@ def normalised(kind: str, x: Any, axes: tuple[int, ...], under: float, vectors: 
         axes: that its statistics are over, from the last.
         under: what is added to the square of the divisor.
         vectors: its gain (or scale), bias, alpha and shift, as far as it has them.
+        scale: a number that it multiplies by, before the gain.
     """
     wide = jnp.promote_types(x.dtype, jnp.float32)
     own = {"gain" if name == "scale" else name: jnp.asarray(one).astype(wide) for name, one in vectors.items()}
@@ -28,7 +31,7 @@ def normalised(kind: str, x: Any, axes: tuple[int, ...], under: float, vectors: 
     else:
         y = y - y.mean(axes, keepdims=True) if kind == "layernorm" else y
         square = (jnp.sum if kind == "l2norm" else jnp.mean)(jnp.square(y), axis=axes, keepdims=True)
-        y = y * jax.lax.rsqrt(square + under)
+        y = y * jax.lax.rsqrt(square + under) * scale
     y = _fitted(own["gain"], axes, y) * y if "gain" in own else y
     y = y + _fitted(own["bias"], axes, y) if "bias" in own else y
     return y.astype(x.dtype)

@@ -167,7 +167,7 @@ class Line:
         if new is None:
             norm = stepping.operation.own[path]
             vectors = {name: stepping.vectors[node] for name, node in norm.vectors.items()}
-            return normalised(norm.kind, stream, norm.axes, norm.under, vectors)
+            return normalised(norm.kind, stream, norm.axes, norm.under, vectors, norm.scale)
         name = path.replace(".", "/")
         vectors = {
             part: stepping.parameters[f"{name}/{part}"]

@@ -123,6 +123,15 @@ def _run(
     return recorder, {recorder.read(tensor): tensor for tensor in tensors(result)}
 
 
+def not_finite(model: Model, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """The parameters and buffers that hold a number that is not finite."""
+    if not isinstance(model, nn.Module):
+        model = model.module()
+    named = (*model.named_parameters(), *model.named_buffers())
+    floats = ((name, one.detach()) for name, one in named if one.is_floating_point() and not one.is_meta)
+    return tuple(name for name, one in floats if not bool(torch.isfinite(one).all()))
+
+
 def _holds_vectors(module: nn.Module) -> bool:
     """Whether a module holds vectors and nothing else, as a norm does."""
     parameters = list(module.parameters())

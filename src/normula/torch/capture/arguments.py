@@ -91,6 +91,11 @@ class Arguments:
         ordered = [one for one in (first, *values) if one is not None]
         return ordered + [one for one in self.nodes() if one not in ordered]
 
+    def correction(self) -> float:
+        """What a variance takes off the number of elements that it divides by: 1 where nothing else is said."""
+        given = self.get("correction")
+        return float(bool(self.get("unbiased", True))) if given is None else float(given)
+
     def axes(self) -> tuple[int, ...]:
         """The axes of a reduction, counted from 0."""
         tensor = self.values.get("self", self.values.get("input"))

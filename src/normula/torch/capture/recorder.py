@@ -233,7 +233,8 @@ class Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             statistic = words.REDUCTIONS[base]
             if statistic == "norm":
                 statistic += f"{arguments.get('ord', arguments.get('p', 2)):g}"
-            main = self.emit("reduce", flat, first, name=statistic, axes=axes)
+            attrs: dict[str, Any] = {"correction": arguments.correction()} if statistic in ("var", "std") else {}
+            main = self.emit("reduce", flat, first, name=statistic, axes=axes, **attrs)
             if base in ("var_mean", "std_mean"):
                 return [main, self.emit("reduce", flat, outs[1], name="mean", axes=axes)]
         elif base in words.ATTENTIONS:

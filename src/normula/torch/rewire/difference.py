@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import torch
@@ -13,7 +12,7 @@ from torch.func import functional_call
 from normula.record.rewiring import Operation, Preserved
 from normula.torch.capture import placed
 from normula.torch.capture.nested import tensors
-from normula.torch.capture.scope import generic
+from normula.torch.capture.scope import generic, undisturbed
 from normula.torch.rewire.fresh import fresh
 
 SEED: Final = 7
@@ -91,22 +90,7 @@ def _initial(model: nn.Module, operation: Operation) -> dict[str, Tensor]:
 
 
 def _outputs(model: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], values: Values) -> list[Tensor]:
-    with torch.no_grad(), _still(model), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(SEED)
-        result = functional_call(model, dict(values), placed(model, tuple(args)), placed(model, dict(kwargs)))
+    with undisturbed(model, SEED, generic=False):
+        given = placed(model, tuple(args)), placed(model, dict(kwargs))
+        result = functional_call(model, dict(values), *given, tie_weights=False)  # a name for each tensor is given
     return [one for one in tensors(result) if one.is_floating_point()]
-
-
-@contextmanager
-def _still(model: nn.Module) -> Iterator[None]:
-    """Inside: evaluation mode, and PyTorch's encoder layers run as modules."""
-    modes = [(module, module.training) for module in model.modules()]
-    fast = torch.backends.mha.get_fastpath_enabled()
-    model.eval()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-        for module, mode in modes:
-            module.training = mode

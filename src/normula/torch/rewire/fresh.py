@@ -76,7 +76,9 @@ def _is_bare(made: nn.Module, new: NewNorm) -> bool:
         except (RuntimeError, IndexError):  # a norm of channels that takes images
             continue
         close = CLOSE if result.dtype == torch.float32 else 3e-2
-        return bool((result.float().cpu() - _bare(rows, axes, new)).abs().max() < close)
+        bare = _bare(rows, axes, new)
+        scale = float((result.float().cpu() * bare).sum() / bare.square().sum())  # of a variance that is not biased
+        return 0.8 < scale < 1.2 and bool((result.float().cpu() - scale * bare).abs().max() < close)
     return False
 
 

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 
 from normula.record.rewiring import NewGain, Operation, Script
 from normula.torch.capture import placed
+from normula.torch.capture.scope import undisturbed
 from normula.torch.norms import norm as own_norm
+from normula.torch.rewire.difference import SEED
 from normula.torch.rewire.fresh import fresh
 from normula.torch.rewire.move import begin
 from normula.torch.rewire.swapped import Absent, depth, swap
@@ -82,7 +84,7 @@ def arguments(
 
         hooks.append(module.register_forward_pre_hook(look, with_kwargs=True))
     try:
-        with torch.no_grad(), _Modules():
+        with undisturbed(model, SEED, generic=False):
             model(*placed(model, tuple(args)), **placed(model, dict(kwargs)))
     finally:
         for hook in hooks:
@@ -100,17 +102,6 @@ def slots(model: nn.Module, paths: Sequence[str]) -> dict[str, str]:
             if last in paths:
                 found[last] = f"{path}.norm".lstrip(".")
     return found
-
-
-class _Modules:
-    """Inside, PyTorch's encoder layers run as modules."""
-
-    def __enter__(self) -> None:
-        self.before = torch.backends.mha.get_fastpath_enabled()
-        torch.backends.mha.set_fastpath_enabled(False)
-
-    def __exit__(self, *_: object) -> None:
-        torch.backends.mha.set_fastpath_enabled(self.before)
 
 
 def _argument(

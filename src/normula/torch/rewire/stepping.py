@@ -179,6 +179,7 @@ class Stepping(TorchFunctionMode):
         self.current = "x"
         self.place = 0
         self.shifts = 0
+        self.recording = _recording()
         self._end_sublayer()
         self.seen: list[Seen] = []
         self.caught: list[Caught] = []
@@ -300,6 +301,7 @@ class Stepping(TorchFunctionMode):
 
     def _taken(self, stream: Seen, output: Tensor, factor: float) -> Tensor:
         """A sublayer's output is there: what the stream is now."""
+        self._check_recording()
         branch = self.script.branches[self.place]
         self._adopt(stream)
         factor /= branch.factor
@@ -357,7 +359,21 @@ class Stepping(TorchFunctionMode):
             one.entry = _apply(one.layout, self._value(self.script.branches[self.place].entry))
             one.place = self.place
         assert one.entry is not None
+        if one.entry is not tensor:
+            self._check_recording()
         return one.entry
+
+    def _check_recording(self) -> None:
+        """What is put into the stream inside of a checkpoint would not be there when that is computed once more.
+
+        Raises:
+            RuntimeError: a checkpoint was begun inside of this module.
+        """
+        if _recording() != self.recording:
+            raise RuntimeError(
+                f"{type(self.module).__name__} at {self.script.path or 'the top'} was rewired, and checkpoints a part "
+                "of itself: its backward pass would compute the old formula. Checkpoint around the whole module."
+            )
 
     # ---- sublayers that are caught at their modules
 
@@ -551,6 +567,13 @@ class Inside(TorchFunctionMode):
     ) -> Any:
         args, kwargs = self.stepping._inside(self.branch, func, getattr(func, "__name__", ""), args, kwargs or {})
         return func(*args, **kwargs)
+
+
+def _recording() -> tuple[bool, Any]:
+    """How gradients are recorded just now: a checkpoint that is begun changes it. A compiler sees to its own."""
+    if torch.compiler.is_compiling():
+        return True, None
+    return torch.is_grad_enabled(), torch._C._autograd._top_saved_tensors_default_hooks(True)
 
 
 def _sign(name: str, first: Seen | None) -> float:
