@@ -11,6 +11,14 @@ from normula.rewire import RewireError, plan
 from tests.rewire.models import encoder, stack, transformer
 
 
+def test_learned_factors_that_the_new_formula_has_not_are_named() -> None:
+    model = nm.build(nm.Spec(placement="layerscale", layers=2, width=16, heads=2))
+    found = plan(model, "pre", example=(torch.randn(2, 5, 16),))
+    names = tuple(f"layers.{layer}.{word}.gain" for layer in (0, 1) for word in ("attn", "mlp"))
+    assert (found.unused.names, found.unused.count) == (names, 64)
+    assert [one.change.split()[0] for one in found.changes] == list(names)
+
+
 def test_each_change_and_the_parameters() -> None:
     model, example = encoder()
     found = plan(model, "pre", example=example)

@@ -31,6 +31,7 @@ class _Match:
 
     Attributes:
         under: epsilon under the root.
+        outside: epsilon outside of it: what is added to the root, or with `is_floor` the least that it may be.
         scale: a number that it multiplies by, as where the variance is not biased.
         gain: that it multiplies its input by, before it divides; -1 for none.
     """
@@ -40,6 +41,8 @@ class _Match:
     axes: tuple[int, ...]
     eps: float
     under: float
+    outside: float = 0.0
+    is_floor: bool = False
     dtype: str = "float32"
     scale: float = 1.0
     gain: int = -1
@@ -96,8 +99,8 @@ def is_norm(graph: Graph, number: int) -> bool:
 
 
 def under_root(node: Node) -> float:
-    """What a norm adds to the square of its divisor: epsilon, or its square where it is outside of the root."""
-    return float(node.attrs.get("under", node.attrs["eps"]))
+    """What a norm adds to the square of its divisor: epsilon, or nearly its square where it is outside of the root."""
+    return float(node.attrs.get("under", node.attrs["eps"]) + node.attrs.get("outside", 0.0) ** 2)
 
 
 def statistics(node: Node, shape: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
@@ -122,7 +125,8 @@ def _norm(graph: Graph, end: int, match: _Match, gain: int, bias: int) -> Node:
             inputs.append(one)
     eps = float(f"{match.eps:.7g}")  # single precision makes 9.9999997e-6 of 1e-5
     kind = {"name": match.name, "axes": match.axes, "groups": 1, "dtype": match.dtype}
-    attrs = {**kind, "eps": eps, "under": match.under, "scale": match.scale, **places}
+    root = {"under": match.under, "outside": match.outside, "floor": match.is_floor}
+    attrs = {**kind, "eps": eps, **root, "scale": match.scale, **places}
     node = graph[end]
     return Node("norm", tuple(inputs), node.shape, node.dtype, node.call, attrs)
 
@@ -137,9 +141,9 @@ def _from_length(graph: Graph, number: int, match: _Match) -> tuple[int, _Match]
         for one in graph.inputs(users[0]):
             factor = graph.number(one)
             if factor is not None and abs(factor - width**0.5) < 1e-4 * factor:
-                under = match.under / width
-                eps = under if match.under == match.eps else match.eps  # as it is written, where that is a floor
-                return users[0], replace(match, name="rmsnorm", eps=eps, under=under)
+                under, eps = match.under / width, match.eps if match.outside else match.eps / width
+                outside = match.outside / width**0.5
+                return users[0], replace(match, name="rmsnorm", eps=eps, under=under, outside=outside)
     return number, match
 
 
@@ -160,26 +164,31 @@ def _match(graph: Graph, number: int) -> _Match | None:
             ways += [(one, other) for one, other in (first.inputs, first.inputs[::-1]) if _is_vector(graph, other)]
         for one, gain in ways:
             if (match := _statistics(graph, one, root)) is not None:
-                return replace(match, dtype=graph[root.radicand].dtype, gain=gain)
+                return replace(match, dtype=graph[root.radicand].dtype, gain=gain, is_floor=root.is_floor)
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class _Root:
-    """A divisor: a number times the root of what is here, with the epsilon as it is written, and under the root."""
+    """A divisor: a number times the root of what is here, with epsilon under the root, or outside of all."""
 
     radicand: int
-    eps: float
-    under: float
+    under: float = 0.0
+    outside: float = 0.0
+    is_floor: bool = False
     factor: float = 1.0
+
+    @property
+    def eps(self) -> float:
+        """As it is written."""
+        return self.under or self.outside
 
 
 def _inverse_root(graph: Graph, factor: int) -> _Root | None:
     """The divisor that a factor is 1 over."""
     node = graph[_repeated(graph, factor)]
     if node.kind == "rsqrt" or _is_power(graph, node, -0.5):
-        radicand, eps = _plus(graph, node.inputs[0])
-        return _Root(radicand, eps, eps)
+        return _Root(*_plus(graph, node.inputs[0])[:2])
     if node.kind == "pointwise" and node.attrs["name"] == "reciprocal":
         return _root(graph, node.inputs[0])
     if node.kind == "div" and graph.number(node.inputs[0]) == 1:
@@ -192,42 +201,39 @@ def _is_power(graph: Graph, node: Node, exponent: float) -> bool:
 
 
 def _root(graph: Graph, divisor: int) -> _Root | None:
-    """A divisor sqrt(...), or the deviation or length that it is, or a number times one.
-
-    An epsilon outside of the root, added or as the least that the divisor may be, is its square under it, nearly.
-    """
-    inner, outside = _plus(graph, divisor)
+    """A divisor sqrt(...), or the deviation or length that it is, or a number times one."""
+    inner, outside, is_floor = _plus(graph, divisor)
     node = graph[_repeated(graph, inner)]
     if node.kind == "sqrt" or _is_power(graph, node, 0.5):
-        radicand, inside = _plus(graph, node.inputs[0])
-        return _Root(radicand, inside or outside, inside or outside**2)
+        radicand, inside, _ = _plus(graph, node.inputs[0])
+        return _Root(radicand, inside, outside, is_floor)
     if node.kind == "reduce" and node.attrs["name"] in ("std", "norm2"):
-        return _Root(inner, outside, outside**2)
+        return _Root(inner, 0.0, outside, is_floor)
     if node.kind in ("mul", "div") and (number := graph.number(node.inputs[1])):
         factor = number if node.kind == "mul" else 1 / number
         length = _repeated(graph, node.inputs[0])
         if graph.kind(length) == "reduce" and graph[length].attrs["name"] == "norm2":
-            return _Root(length, outside, (outside / factor) ** 2, factor)
+            return _Root(length, 0.0, outside, is_floor, factor)
     return None
 
 
-def _plus(graph: Graph, number: int) -> tuple[int, float]:
-    """A value and the small number that is added to it, or below which it does not go."""
+def _plus(graph: Graph, number: int) -> tuple[int, float, bool]:
+    """A value and the small number that is added to it, or below which it does not go, and whether it is the latter."""
     number = _repeated(graph, number)
     node = graph[number]
     if node.kind == "add" and len(node.inputs) == 2:
         for value, other in (node.inputs, node.inputs[::-1]):
             if (eps := graph.number(other)) is not None:
-                return _bare(graph, value), eps
+                return _bare(graph, value), eps, False
     if node.kind == "pointwise" and node.attrs["name"] in ("clamp", "clamp_min", "maximum"):
         low = [graph.number(one) for one in node.inputs[1:]]
-        return _bare(graph, node.inputs[0]), next((one for one in low if one is not None), 0.0)
-    return number, 0.0
+        return _bare(graph, node.inputs[0]), next((one for one in low if one is not None), 0.0), True
+    return number, 0.0, False
 
 
 def _statistics(graph: Graph, value: int, root: _Root) -> _Match | None:
     """The norm that divides a value by a root."""
-    bare, eps, under = _bare(graph, value), root.eps, root.under
+    bare, eps, under, outside = _bare(graph, value), root.eps, root.under, root.outside
     node = graph[_repeated(graph, root.radicand)]
     centre = _centred(graph, bare)
     if node.kind in ("div", "mul") and (inner := graph[_bare(graph, node.inputs[0])]).kind == "reduce":
@@ -240,7 +246,7 @@ def _statistics(graph: Graph, value: int, root: _Root) -> _Match | None:
                     "reduce", inner.inputs, inner.shape, inner.dtype, inner.call, {**inner.attrs, "name": "mean"}
                 )
     if node.kind == "sub":
-        return _difference(graph, bare, centre, node, eps, under)
+        return _difference(graph, bare, centre, node, root)
     if node.kind != "reduce":
         return None
     name, axes, source = node.attrs["name"], node.attrs["axes"], node.inputs[0]
@@ -249,7 +255,7 @@ def _statistics(graph: Graph, value: int, root: _Root) -> _Match | None:
         if centre is not None and of in (centre, bare):
             length = _length(graph, node)
             excess = length / max(length - node.attrs.get("correction", 0.0), 1.0)
-            return _Match("layernorm", centre, axes, eps, under / excess, scale=excess**-0.5)
+            return _Match("layernorm", centre, axes, eps, under / excess, outside / excess**0.5, scale=excess**-0.5)
         return None
     squared = _bare(graph, source) if name == "norm2" else _square(graph, source)
     if squared is None:
@@ -259,18 +265,18 @@ def _statistics(graph: Graph, value: int, root: _Root) -> _Match | None:
         and centre is not None
         and centre in (_centred(graph, squared), squared if squared == bare else None)
     ):
-        return _Match("layernorm", centre, axes, eps, under)
+        return _Match("layernorm", centre, axes, eps, under, outside)
     if name == "mean" and squared == bare:
-        return _Match("rmsnorm", bare, axes, eps, under)
+        return _Match("rmsnorm", bare, axes, eps, under, outside)
     if name in ("sum", "norm2") and squared == bare:
         length = _length(graph, node)
         if abs(root.factor * length**0.5 - 1) < 1e-4:  # the root of a mean, from a length
-            return _Match("rmsnorm", bare, axes, eps, under / length)
-        return _Match("l2norm", bare, axes, eps, under, scale=1 / root.factor)
+            return _Match("rmsnorm", bare, axes, eps, under / length, outside)
+        return _Match("l2norm", bare, axes, eps, under, outside / root.factor, scale=1 / root.factor)
     return None
 
 
-def _difference(graph: Graph, bare: int, centre: int | None, node: Node, eps: float, under: float) -> _Match | None:
+def _difference(graph: Graph, bare: int, centre: int | None, node: Node, root: _Root) -> _Match | None:
     """The variance as mean(x**2) - mean(x)**2."""
     whole, part = graph[_bare(graph, node.inputs[0])], _square(graph, node.inputs[1])
     if part is None or whole.kind != "reduce" or whole.attrs["name"] != "mean" or centre is None:
@@ -279,7 +285,7 @@ def _difference(graph: Graph, bare: int, centre: int | None, node: Node, eps: fl
     if mean.kind != "reduce" or mean.attrs["name"] != "mean" or _square(graph, whole.inputs[0]) != centre:
         return None
     is_whole = _bare(graph, mean.inputs[0]) == centre
-    return _Match("layernorm", centre, whole.attrs["axes"], eps, under) if is_whole else None
+    return _Match("layernorm", centre, whole.attrs["axes"], root.eps, root.under, root.outside) if is_whole else None
 
 
 def _centred(graph: Graph, number: int) -> int | None:

@@ -23,9 +23,9 @@ from normula.formula.run import Runner
 from normula.formula.tree import Call, Gain
 from normula.read.expression import Applied, Expression, Gained, Normed
 from normula.read.graph import Graph
-from normula.read.norms import under_root
 from normula.read.stream import Term, terms_of
 from normula.read.strip import step_down
+from normula.record.program import Node
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 Values: TypeAlias = Mapping[int, Array]
@@ -345,7 +345,7 @@ def normalised(graph: Graph, norm: int, values: Values) -> Array:
     """What a norm makes of its recorded input, by its definition in float64."""
     node = graph[norm]
     x: Array = np.asarray(values[node.inputs[0]], dtype=np.float64)
-    axes, under, name = tuple(node.attrs["axes"]), under_root(node), node.attrs["name"]
+    axes, name = tuple(node.attrs["axes"]), node.attrs["name"]
     if name in ("dyt", "derf"):
         x = x * values[node.inputs[node.attrs["alpha"]]]
         x = x + values[node.inputs[node.attrs["shift"]]] if node.attrs["shift"] >= 0 else x
@@ -354,10 +354,9 @@ def normalised(graph: Graph, norm: int, values: Values) -> Array:
         x = x - x.mean(axis=axes, keepdims=True)
     if name in ("dyt", "derf"):
         pass
-    elif name == "l2norm":
-        x = x / np.sqrt((x**2).sum(axis=axes, keepdims=True) + under)
     else:
-        x = x / np.sqrt((x**2).mean(axis=axes, keepdims=True) + under)
+        over = np.sum if name == "l2norm" else np.mean
+        x = x / _root(node, over(x**2, axis=axes, keepdims=True))
     x = x * node.attrs.get("scale", 1.0)
     for label in ("gain", "bias"):
         if (place := node.attrs[label]) >= 0:
@@ -366,6 +365,14 @@ def normalised(graph: Graph, norm: int, values: Values) -> Array:
                 vector = vector.reshape((-1,) + (1,) * (x.ndim - 2))
             x = x * vector if label == "gain" else x + vector
     return x
+
+
+def _root(node: Node, square: Array) -> Array:
+    """A norm's divisor from the square of what it divides by."""
+    root: Array = np.sqrt(square + node.attrs.get("under", node.attrs["eps"]))
+    outside = float(node.attrs.get("outside", 0.0))
+    bounded: Array = np.maximum(root, outside) if node.attrs.get("floor") else root + outside
+    return bounded
 
 
 def _joined(graph: Graph, node: int) -> tuple[int, ...]:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from normula.read.chain import Event
-from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, parts, walk
+from normula.read.expression import Applied, Expression, Gained, Normed, Scaled, Stream, parts, walk
 from normula.read.found import ReadChain, ReadLayer
 from normula.read.graph import Graph
 from normula.read.inner import inner_norms
@@ -240,6 +240,11 @@ def _sublayers(graph: Graph, event: Event) -> list[tuple[int, Sublayer]]:
     for applied, factor, gains in found:
         if any(isinstance(part, Applied) for part in walk(applied.value)):
             raise RewireError(f"{applied.kind} reads what another sublayer gives it without a sum between them.")
+        if _is_split(graph, applied):
+            raise RewireError(
+                f"A part of {applied.kind} reads the stream through a norm, and another part reads it without; no "
+                "formula says that, and moving the norm would change both."
+            )
         sides = queries_and_keys(graph, applied.nodes) if applied.kind in ("attn", "cross") else None
         writer, width = _writer(graph, applied)
         made = Sublayer(
@@ -266,6 +271,14 @@ def _sublayers(graph: Graph, event: Event) -> list[tuple[int, Sublayer]]:
 def runs_at(graph: Graph, applied: Applied) -> int:
     """A node that says when a sublayer runs."""
     return min([node for node in applied.nodes if graph.is_mixing(node)] or list(applied.ends))
+
+
+def _is_split(graph: Graph, applied: Applied) -> bool:
+    """Whether a sublayer reads the stream both through a norm and without."""
+    if isinstance(applied.value, Normed) and isinstance(applied.value.value, Stream):
+        return any(applied.value.value.node in graph.inputs(node) for node in applied.nodes)
+    normed = [node for node in applied.nodes if graph.kind(node) == "norm" and graph.inputs(node)[0] == applied.entry]
+    return bool(normed)
 
 
 def _value_head(graph: Graph, applied: Applied) -> int:

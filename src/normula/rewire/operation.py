@@ -146,6 +146,11 @@ def _script(drawn: Drawn, path: str, layers: Sequence[Wanted], stack: Stack) -> 
                 )
             )
         gains += [below(name, path) for name in one.layer.gains]
+        drawn.unused += one.layer.gains
+        drawn.changes += [
+            Change(where=one.layer.path, site="gain", change=f"{name} is no longer read; it stays as a parameter")
+            for name in one.layer.gains
+        ]
         for norm in one.layer.norms:
             drawn.passing[norm.path] = norm.stays
     drawn.scripts[path] = Script(

@@ -89,13 +89,20 @@ def planned(model: Understood, placement: Placement) -> Planned:
             norms=drawn.every,
             added=Parameters(names=tuple(added), count=sum(added.values())),
             removed=Parameters(names=tuple(removed), count=sum(removed.values())),
-            unused=Parameters(names=tuple(drawn.unused)),
+            unused=_sized(model, drawn.unused),
             notes=(*dict.fromkeys(drawn.notes), *(f"{path} is called by nothing; it stays" for path in model.uncalled)),
             operation=operation,
         ),
         placement,
         layers,
     )
+
+
+def _sized(model: Understood, names: Sequence[str]) -> Parameters:
+    sizes = {
+        name: node.size for _, node in model.graph.leaves() if node.kind == "parameter" for name in node.attrs["names"]
+    }
+    return Parameters(names=tuple(names), count=sum(sizes.get(name, 0) for name in names))
 
 
 def _lines(stack: Stack, texts: Sequence[str]) -> list[str]:
