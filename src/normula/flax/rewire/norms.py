@@ -31,7 +31,8 @@ def normalised(
     else:
         y = y - y.mean(axes, keepdims=True) if kind == "layernorm" else y
         square = (jnp.sum if kind == "l2norm" else jnp.mean)(jnp.square(y), axis=axes, keepdims=True)
-        y = y * jax.lax.rsqrt(square + under) * scale
+        y = y * jax.lax.rsqrt(square + under)
+        y = y if scale == 1.0 else scale * y
     y = _fitted(own["gain"], axes, y) * y if "gain" in own else y
     y = y + _fitted(own["bias"], axes, y) if "bias" in own else y
     return y.astype(x.dtype)
