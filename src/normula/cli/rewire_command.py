@@ -86,12 +86,12 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError("--dry-run changes nothing; --out, --reinit and --accept-inexact belong to a run without it")
     if options.seed is not None and not options.reinit:
         raise ValueError("--seed is that of the weights that --reinit draws; give --reinit too")
-    source = source_of(options.model, options.input)
-    example = _example(source)
     if options.out and Path(options.out).exists():
         raise ValueError(
             f"{options.out} exists, and new weights would take the place of what is there; name another file"
         )
+    source = source_of(options.model, options.input)
+    example = _example(source)
     if options.dry_run:
         found = plan(source.model, options.to, example=example)
     else:

@@ -90,6 +90,17 @@ def finding(code: str, evidence: str) -> ReadFinding:
     return ReadFinding(code=code, evidence=evidence, remedy=CODES[code])
 
 
+def with_broken(reading: Reading, names: Sequence[str]) -> Reading:
+    """A reading whose proof failed since weights are not finite, and says so."""
+    if not names:
+        return reading
+    told = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
+    seen = "nothing can be proved of it with weights that are not finite"
+    stages = tuple(replace(one, seen=seen) if one.proof == "failed" else one for one in reading.stages)
+    evidence = f"weights that are not finite (NaN or infinite): {told}"
+    return replace(reading, stages=stages, findings=(finding("weights-not-finite", evidence), *reading.findings))
+
+
 def in_order(found: Iterable[ReadFinding]) -> tuple[ReadFinding, ...]:
     """Findings in the order of the codes."""
     order = list(CODES)
@@ -109,17 +120,6 @@ def _final(seen: Seen) -> Iterator[tuple[str, str]]:
                 "final-norm-doubled",
                 f"{stage.where or 'the stack'}: its last layer ends in a norm, and one more follows",
             )
-
-
-def with_broken(reading: Reading, names: Sequence[str]) -> Reading:
-    """A reading whose proof failed since weights are not finite, and says so."""
-    if not names:
-        return reading
-    told = f"{', '.join(names[:3])}{f' and {len(names) - 3} more' if len(names) > 3 else ''}"
-    seen = "nothing can be proved of it with weights that are not finite"
-    stages = tuple(replace(one, seen=seen) if one.proof == "failed" else one for one in reading.stages)
-    evidence = f"weights that are not finite (NaN or infinite): {told}"
-    return replace(reading, stages=stages, findings=(finding("weights-not-finite", evidence), *reading.findings))
 
 
 def _starts_anew(stage: ReadStage) -> bool:

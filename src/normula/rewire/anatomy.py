@@ -119,6 +119,11 @@ class Stack:
     follows: bool
     is_followed: bool
 
+    @property
+    def norms(self) -> tuple[Norm, ...]:
+        """Those on the stream, with those before and after it."""
+        return (*self.embed, *(norm for layer in self.layers for norm in layer.norms), *self.final)
+
 
 def anatomy(graph: Graph, found: Sequence[ReadChain]) -> tuple[Stack, ...]:
     """The streams of a model.
@@ -277,8 +282,7 @@ def _is_split(graph: Graph, applied: Applied) -> bool:
     """Whether a sublayer reads the stream both through a norm and without."""
     if isinstance(applied.value, Normed) and isinstance(applied.value.value, Stream):
         return any(applied.value.value.node in graph.inputs(node) for node in applied.nodes)
-    normed = [node for node in applied.nodes if graph.kind(node) == "norm" and graph.inputs(node)[0] == applied.entry]
-    return bool(normed)
+    return any(graph.kind(node) == "norm" and graph.inputs(node)[0] == applied.entry for node in applied.nodes)
 
 
 def _value_head(graph: Graph, applied: Applied) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from normula.data import Task
 from normula.formula import Formula, Placement
 from normula.formula.errors import nearest
-from normula.framework import framework_of, room
+from normula.framework import room
 from normula.record import Training
 from normula.record.migration import Migrated
 from normula.record.rewiring import Plan
@@ -18,6 +18,7 @@ from normula.rewire.errors import RewireError
 from normula.rewire.migration import migration
 from normula.rewire.plan import Example
 from normula.rewire.rewire import rewire
+from normula.rewire.understood import check_torch
 from normula.spec import Recipe
 
 Wanted = str | Formula | Placement
@@ -57,11 +58,7 @@ def migrate(
     steps = _move_steps(kind, recipe) if move_steps is None else move_steps
     if not 1 <= steps <= recipe.steps:
         raise ValueError(f"The move takes 1 to {recipe.steps} updates, all that the recipe has, not {steps!r}.")
-    if framework_of(model) != "torch":
-        raise RewireError(
-            "A move with normula's trainer needs a module of PyTorch. A model of JAX is rewired at once (nm.rewire) "
-            "and trained on as a pytree of its weights."
-        )
+    check_torch(model, "A move with normula's trainer")
     there = room("torch").rewire
     blind = rewire(model, to, example=example, accept_inexact=True)
     there.check_task(model, task)

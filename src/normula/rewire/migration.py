@@ -19,7 +19,7 @@ from normula.rewire.errors import RewireError
 from normula.rewire.plan import Example, Planned, given, planned
 from normula.rewire.proof import prove
 from normula.rewire.rewire import copy_of
-from normula.rewire.understood import Understood, understood
+from normula.rewire.understood import Understood, check_torch, understood
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -100,8 +100,8 @@ def migration(model: Any, to: str | Formula | Placement, *, example: Example) ->
         'pre'
     """
     args, kwargs = given(example)
+    check_torch(model, "A move by degrees")
     there = understood(model, args, kwargs)
-    there.check_torch("A move by degrees")
     wanted = planned(there, named(to))
     operation = wanted.plan.operation
     if not (operation.scripts or operation.passing or operation.slots):

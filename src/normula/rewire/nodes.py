@@ -20,25 +20,18 @@ def by_nodes(graph: Graph, stacks: Sequence[Stack], operation: Operation) -> Nod
     Raises:
         RewireError: a part of it cannot be done so.
     """
-    norms = [norm for stack in stacks for norm in norms_of(stack)]
-    passing = {one.path: graph.inputs(one.node)[0] for one in norms}
     ends = [norm for stack in stacks for norm in (*stack.embed, *stack.final)]
     gone = {path for path, _ in operation.passing}
     return NodeOperation(
         scripts=tuple(_script(graph, stacks, script) for script in operation.scripts),
-        own={norm.path: _norm(graph, norm) for norm in norms},
+        own={norm.path: _norm(graph, norm) for stack in stacks for norm in stack.norms},
         norms=operation.norms,
         gains=operation.gains,
-        passing={norm.node: passing[norm.path] for norm in ends if norm.path in gone},
+        passing={norm.node: graph.inputs(norm.node)[0] for norm in ends if norm.path in gone},
         removed=operation.removed,
         bare=tuple(one.path for one in operation.bare),
         program=tuple((node.kind, node.inputs) for node in graph.program.nodes),
     )
-
-
-def norms_of(stack: Stack) -> tuple[Norm, ...]:
-    """The norms on a stream, with those before and after it."""
-    return (*stack.embed, *(norm for layer in stack.layers for norm in layer.norms), *stack.final)
 
 
 def told_apart(stack: Stack) -> Stack:

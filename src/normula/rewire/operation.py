@@ -73,7 +73,7 @@ def draw(drawn: Drawn, placement: Placement, stack: Stack, sides: Mapping[str, i
         RewireError: it cannot be done; the message says why.
     """
     layers = wanted(placement, stack, sides)
-    for norm in (*stack.embed, *(norm for layer in stack.layers for norm in layer.norms), *stack.final):
+    for norm in stack.norms:
         if norm.parameters:
             drawn.bare[norm.path] = NewNorm(
                 path=norm.path,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from normula.framework import room
+from normula.framework import framework_of, room
 from normula.read import framework_to_read
 from normula.read.found import ReadChain
 from normula.read.graph import Graph
@@ -86,18 +86,6 @@ class Understood:
             return cast("tuple[tuple[Any, ...], dict[str, Any]]", new.arguments(self.args, self.kwargs))
         return self.args, dict(self.kwargs)
 
-    def check_torch(self, what: str) -> None:
-        """Raise for a model that is no module of PyTorch.
-
-        Raises:
-            RewireError: it is none.
-        """
-        if self.framework != "torch":
-            raise RewireError(
-                f"{what} needs a module of PyTorch, and this is a model of JAX. It can be rewired at once (nm.rewire) "
-                "and trained on as a pytree of its weights."
-            )
-
     def _by_nodes(self, operation: Operation) -> NodeOperation:
         return by_nodes(self.graph, self.stacks, operation)
 
@@ -135,6 +123,19 @@ def understood(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Un
         graph=graph,
         found=tuple(found),
     )
+
+
+def check_torch(model: Any, what: str) -> None:
+    """Only a module of PyTorch will do.
+
+    Raises:
+        RewireError: the model is none.
+    """
+    if framework_of(model) != "torch":
+        raise RewireError(
+            f"{what} needs a module of PyTorch. A model of JAX is rewired at once (nm.rewire) and trained on as a "
+            "pytree of its weights."
+        )
 
 
 def _of_jax(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Understood:

@@ -14,6 +14,7 @@ from flax import linen
 from normula.flax.capture import run
 from normula.flax.capture.opened import Leaf, Opened, opened, parameters_among
 from normula.flax.capture.recorder import Recorder, shaped
+from normula.flax.guarded import nested
 from normula.flax.rewire.passing import Looking, Stepping, is_same
 from normula.record.nodes import NodeOperation
 from normula.record.rewiring import NewNorm
@@ -128,9 +129,9 @@ class Rewired:
         return f"Rewired({type(self._how.model).__name__} with {to}, {len(self.parameters)} arrays)"
 
     def tree_flatten_with_keys(self) -> tuple[list[tuple[Any, Any]], Any]:
-        nested = _nested(self.parameters)
-        keys = tuple(nested)
-        return [(jax.tree_util.DictKey(key), nested[key]) for key in keys], (self._how, keys)
+        tree = nested(self.parameters)
+        keys = tuple(tree)
+        return [(jax.tree_util.DictKey(key), tree[key]) for key in keys], (self._how, keys)
 
     @classmethod
     def tree_unflatten(cls, said: Any, children: Sequence[Any]) -> Rewired:
@@ -252,19 +253,8 @@ def _is_float(array: Any) -> bool:
     return bool(jnp.issubdtype(jnp.asarray(array).dtype, np.floating))
 
 
-def _nested(flat: Arrays) -> dict[str, Any]:
-    whole: dict[str, Any] = {}
-    for name, array in flat.items():
-        *folders, last = name.split("/")
-        inside = whole
-        for folder in folders:
-            inside = inside.setdefault(folder, {})
-        inside[last] = array
-    return whole
-
-
-def _flat(nested: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def _flat(tree: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for key, one in nested.items():
+    for key, one in tree.items():
         found |= _flat(one, f"{above}{key}/") if isinstance(one, dict) else {f"{above}{key}": one}
     return found
